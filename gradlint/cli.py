@@ -1,0 +1,268 @@
+"""The command line.  Typer lives here and nowhere else.
+
+Commands import what they need when they run: `--version` and `--help` answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+import gradlint
+from gradlint_torch import clash
+
+if TYPE_CHECKING:
+    from gradlint.page import Page
+    from gradlint.report import Report
+
+CLEAN, FOUND, USAGE, FAULT = range(4)
+"""The exit codes: nothing found, something found, a usage or configuration error, gradlint itself failed."""
+
+
+class Format(str, Enum):
+    """How `check` tells its findings."""
+
+    full = "full"
+    concise = "concise"
+    json = "json"
+
+
+class PageFormat(str, Enum):
+    """How `explain` and `rules` tell theirs."""
+
+    text = "text"
+    json = "json"
+
+
+app = typer.Typer(
+    name="gradlint",
+    help="Find the bugs that make a PyTorch model train wrongly and say nothing.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The command `gradlint`.  Exits as `CLEAN`, `FOUND`, `USAGE` and `FAULT` say."""
+    for stream in (sys.stdout, sys.stderr):
+        # Source text may hold what the terminal's encoding lacks.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app()
+    except Exception as error:  # noqa: BLE001  # the last stop before a traceback
+        import traceback
+
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        _complain(
+            f"internal error: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno}); "
+            "please report it with the command and the output of `gradlint doctor`"
+        )
+        sys.exit(FAULT)
+
+
+def _complain(message: str, kind: str = "error") -> None:
+    sys.stderr.write(f"gradlint: {kind}: {message}\n")
+
+
+def _refuse(message: object) -> NoReturn:
+    _complain(str(message))
+    raise typer.Exit(USAGE)
+
+
+def _words(values: list[str] | None) -> list[str]:
+    return [word for value in values or () for word in value.replace(",", " ").split()]
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"gradlint {gradlint.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  # its callback answers
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            help="Print the version.",
+            is_eager=True,
+            callback=lambda wanted: _version(wanted=wanted),
+        ),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand != "doctor" and (problem := clash()):
+        _refuse(problem)
+
+
+_Rules = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RULES", help="Names, codes, prefixes of codes (GL2) or ALL; commas between."),
+]
+
+
+@app.command()
+def check(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATHS]...", help="Files and folders, `-` for stdin.  [default: .]"),
+    ] = None,
+    select: _Rules = None,
+    extend_select: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="Ask these too, with those asked by default.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
+    output_format: Annotated[Format, typer.Option(help="How to tell the findings.")] = Format.full,
+    output_file: Annotated[
+        Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings there.")
+    ] = None,
+    stdin_filename: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The name of what is read from stdin.")
+    ] = None,
+    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
+    force_exclude: Annotated[
+        bool, typer.Option("--force-exclude", help="Apply `exclude` to the named files too.")
+    ] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")] = False,
+    no_cache: Annotated[  # noqa: ARG001  # there is no cache yet; scripts may ask for none already
+        bool, typer.Option("--no-cache", help="Neither read nor write a cache.")
+    ] = False,
+) -> None:
+    """Lint files and folders.
+
+    Exits 0 with no findings, 1 with findings, 2 on a usage or configuration error, 3 where gradlint failed.
+    """
+    from gradlint import run
+    from gradlint.config import ConfigError
+    from gradlint.faults import INTERNAL
+    from gradlint.selection import Unknown
+    from gradlint.sources import PathMissing
+
+    given = paths or ["."]
+    if run.STDIN in given and len(given) > 1:
+        _refuse("`-` reads one file from stdin and takes no other paths")
+    request = run.Request(
+        paths=given,
+        select=_words(select),
+        extend_select=_words(extend_select),
+        ignore=_words(ignore),
+        isolated=isolated,
+        force_exclude=force_exclude,
+        stdin=sys.stdin.buffer.read() if given == [run.STDIN] else None,
+        stdin_filename=stdin_filename or run.STDIN,
+    )
+    try:
+        report = run.lint(request)
+    except (PathMissing, ConfigError, Unknown) as error:
+        _refuse(error)
+    for warning in report.warnings:
+        _complain(warning, "warning")
+    _tell(report, output_format, output_file)
+    names = {finding.name for finding in report.findings}
+    if INTERNAL.name in names:
+        raise typer.Exit(FAULT)
+    raise typer.Exit(FOUND if names and not exit_zero else CLEAN)
+
+
+def _tell(report: Report, output_format: Format, file: Path | None) -> None:
+    import importlib
+
+    if output_format is Format.full and file is None and _colourful():
+        from rich.console import Console
+        from rich.text import Text
+
+        from gradlint.report import full
+
+        text = Text.assemble(*full.pieces(report), end="")
+        Console(highlight=False, emoji=False, markup=False).print(text, soft_wrap=True, end="")
+        return
+    text = importlib.import_module(f"gradlint.report.{output_format.value}").render(report)
+    if file is None:
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        _refuse(f"cannot write {file}: {error.strerror}")
+
+
+def _colourful() -> bool:
+    """Whether standard output shows colours."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(metavar="NAME|CODE", help="A rule's name or code.")],
+    output_format: Annotated[PageFormat, typer.Option(help="How to print the page.")] = PageFormat.text,
+) -> None:
+    """Print a rule's page: why it is wrong, what is right, and what the rule does not see."""
+    from gradlint.rules import rules
+    from gradlint.selection import Catalog, Unknown
+
+    try:
+        page = Catalog(tuple(known.page for known in rules())).page(rule)
+    except Unknown as error:
+        _refuse(error)
+    if output_format is PageFormat.json:
+        sys.stdout.write(json.dumps(_fields(page) | {"text": page.text}, indent=2) + "\n")
+    elif _colourful():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        console = Console()
+        console.print(f"{page.code}  {page.name}  {page.severity}", style="bold", highlight=False)
+        console.print(Markdown(page.text))
+    else:
+        sys.stdout.write(f"{page.code}  {page.name}  {page.severity}\n\n{page.text}")
+
+
+@app.command("rules")
+def list_rules(
+    output_format: Annotated[PageFormat, typer.Option(help="How to print the list.")] = PageFormat.text,
+) -> None:
+    """List the rules: code, name, severity, title."""
+    from gradlint.rules import rules
+
+    pages = [rule.page for rule in rules()]
+    if output_format is PageFormat.json:
+        sys.stdout.write(json.dumps([_fields(page) for page in pages], indent=2) + "\n")
+        return
+    width = max((len(page.name) for page in pages), default=0)
+    for page in pages:
+        sys.stdout.write(f"{page.code}  {page.name:<{width}}  {page.severity:<7}  {page.title}\n")
+
+
+def _fields(page: Page) -> dict[str, str]:
+    return {
+        "code": page.code,
+        "name": page.name,
+        "severity": page.severity,
+        "fix": page.fix,
+        "since": page.since,
+        "title": page.title,
+    }
+
+
+@app.command()
+def doctor() -> None:
+    """Say what gradlint runs on and what is wrong with its installation or configuration."""
+    from gradlint.doctor import examine
+
+    lines, problems = examine()
+    sys.stdout.write("\n".join(lines) + "\n")
+    for problem in problems:
+        _complain(problem)
+    raise typer.Exit(USAGE if problems else CLEAN)

@@ -1,0 +1,58 @@
+"""What a run found, and one module per way of telling it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gradlint.page import SEVERITIES
+from gradlint.rule import Finding
+from gradlint.sources import Source
+from gradlint.trace import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings of a run, in the order to tell them."""
+
+    findings: list[Finding]
+    sources: Mapping[str, Source]
+    checked: int
+    """How many files were looked at, unreadable ones included."""
+    warnings: Sequence[str] = field(default_factory=list)
+    """What the user should know of the run itself."""
+
+    def cell(self, span: Span) -> tuple[int | None, Span]:
+        """The notebook cell that `span` is in and the span within it; no cell in a plain file."""
+        source = self.sources.get(span.path)
+        if source is None:
+            return None, span
+        cell, line = source.place(span.line)
+        return cell, span._replace(line=line, end_line=span.end_line - span.line + line)
+
+    def place(self, span: Span) -> str:
+        """Where `span` begins, as `path:line:column`, or `path:cell 3:line:column` in a notebook."""
+        cell, inside = self.cell(span)
+        path = span.path if cell is None else f"{span.path}:cell {cell}"
+        return f"{path}:{inside.line}:{inside.column}"
+
+    def summary(self) -> str:
+        """One line that counts."""
+        checked = f"{self.checked} file{'s' * (self.checked != 1)} checked"
+        if not self.findings:
+            return f"No findings ({checked})."
+        counts = Counter(finding.severity for finding in self.findings)
+        parts = [
+            f"{counts[severity]} {severity}{'s' * (counts[severity] != 1 and severity != 'info')}"
+            for severity in SEVERITIES
+            if counts[severity]
+        ]
+        files = len({finding.span.path for finding in self.findings})
+        return f"Found {', '.join(parts)} in {files} file{'s' * (files != 1)} ({checked})."
+
+
+def absolute(path: str) -> str:
+    """The path for programs that read a report; the standard input's `-` stays."""
+    return path if path == "-" else os.path.abspath(path)

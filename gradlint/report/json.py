@@ -1,0 +1,37 @@
+"""For programs: an array with the field names of Ruff's JSON, and what a finding has beyond those."""
+
+from __future__ import annotations
+
+import json
+
+from gradlint.report import Report, absolute
+from gradlint.rule import Finding
+from gradlint.trace import Span
+
+
+def render(report: Report) -> str:
+    return json.dumps([_finding(report, finding) for finding in report.findings], indent=2) + "\n"
+
+
+def _finding(report: Report, finding: Finding) -> dict[str, object]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "message": finding.message,
+        **_place(report, finding.span),
+        "because": [{"message": because.text, **_place(report, because.span)} for because in finding.because],
+        "instead": finding.instead or None,
+        "fix": None,
+        "url": None,
+    }
+
+
+def _place(report: Report, span: Span) -> dict[str, object]:
+    cell, inside = report.cell(span)
+    return {
+        "filename": absolute(span.path),
+        "cell": cell,
+        "location": {"row": inside.line, "column": inside.column},
+        "end_location": {"row": inside.end_line, "column": inside.end_column},
+    }

@@ -1,0 +1,85 @@
+"""What a rule is, what it says, and what a finding carries.
+
+A rule is two neighbours under `rules/`: the page `<name>.md` and the module `<name>.py` with
+
+    def check(trace: Trace) -> Iterator[Claim]: ...
+
+which speaks about one trace.  By default one path on which the claim holds is enough for a finding; a module
+that sets `on_every_path = True` (typical for "never ...") asks that it holds on every path that reaches the site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gradlint.page import Page
+from gradlint.trace import Site, Span, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One link of the chain that explains a claim: what happened at a site."""
+
+    site: Site
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a rule says about a trace: at `site`, `message`, `because` of these reasons; write `instead`."""
+
+    site: Site
+    message: str
+    because: tuple[Reason, ...] = ()
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    page: Page
+    check: Callable[[Trace], Iterable[Claim]]
+    on_every_path: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.page.name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace the characters from `span.line:column` to its end by `text`."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A repair.  `safe`: it cannot change what a correct program does."""
+
+    message: str
+    edits: tuple[Edit, ...]
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim with its rule and its places in the source."""
+
+    name: str
+    """The rule's name, or 'syntax-error', 'too-deep', 'internal-error' for a file that could not be told."""
+    code: str
+    severity: str
+    """'error', 'warning' or 'info'."""
+    span: Span
+    message: str
+    because: tuple[Because, ...] = ()
+    instead: str = ""
+    fix: Fix | None = field(default=None, compare=False)

@@ -1,0 +1,139 @@
+"""One run of the linter: paths in, a report out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from gradlint import config, isolate, selection, sources, suppress
+from gradlint.config import Config
+from gradlint.faults import INTERNAL
+from gradlint.report import Report
+from gradlint.rule import Finding
+from gradlint.rules import rules
+from gradlint.selection import Catalog
+from gradlint.sources import Excludes, Source
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for on top of the configuration."""
+
+    paths: Sequence[str] = (".",)
+    select: Sequence[str] = ()
+    extend_select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    isolated: bool = False
+    force_exclude: bool = False
+    stdin: bytes | None = None
+    """The content of the one file named `-`."""
+    stdin_filename: str = STDIN
+
+
+def check(*paths: str | os.PathLike[str]) -> list[Finding]:
+    """Lint files and folders as `gradlint check` does, the project's configuration included.
+
+    Raises PathMissing for a path that is not there and ConfigError for a configuration that means nothing;
+    both are ValueErrors.
+    """
+    return lint(Request([os.fspath(path) for path in paths] or ["."])).findings
+
+
+def lint(request: Request) -> Report:
+    """The report on what `request` names.  Raises PathMissing, ConfigError, Unknown."""
+    paths = request.paths if request.stdin is None else [request.stdin_filename]
+    settings = config.default() if request.isolated else config.load(paths)
+    catalog = Catalog(tuple(rule.page for rule in rules()))
+    names = _selected(catalog, settings, request)
+    per_file = _per_file(catalog, settings)
+
+    found, findings = _sources(request, settings)
+    asked = [rule for rule in rules() if rule.name in names]
+    findings += isolate.lint(found, asked)
+
+    warnings: list[str] = []
+    by_path = {source.path: source for source in found}
+    allowed = {}
+    for source in found:
+        allowed[source.path] = suppress.read(source, catalog.meant)
+        warnings += allowed[source.path].warnings
+    kept = [
+        finding
+        for finding in findings
+        # That gradlint failed is no one's to hide.
+        if finding.name == INTERNAL.name
+        or (
+            finding.name in names
+            and finding.name not in _refused(per_file, settings, finding.span.path)
+            and not (finding.span.path in allowed and finding in allowed[finding.span.path])
+        )
+    ]
+    if not found and not findings and not request.force_exclude:
+        warnings.append("no Python files found under the given paths")
+    order = {path: number for number, path in enumerate(by_path)}
+    kept.sort(
+        key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message)
+    )
+    checked = len(found) + len({finding.span.path for finding in findings} - by_path.keys())
+    return Report(kept, by_path, checked, warnings)
+
+
+def _selected(catalog: Catalog, settings: Config, request: Request) -> frozenset[str]:
+    """Which rules to ask.  The command line's `select` replaces the file's, all else is joined."""
+    try:
+        in_file = catalog.selected(settings.select, settings.extend_select, settings.ignore)
+    except selection.Unknown as error:
+        raise _in_file(settings, error) from None
+    if not (request.select or request.extend_select or request.ignore):
+        return in_file
+    return catalog.selected(
+        request.select or settings.select,
+        (*request.extend_select, *(() if request.select else settings.extend_select)),
+        (*request.ignore, *(() if request.select else settings.ignore)),
+    )
+
+
+def _per_file(catalog: Catalog, settings: Config) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
+    try:
+        ignores = selection.per_file(catalog, settings.per_file_ignores)
+    except selection.Unknown as error:
+        raise _in_file(settings, error) from None
+    return [(GitIgnoreSpec.from_lines([pattern]), names) for pattern, names in ignores.items()]
+
+
+def _in_file(settings: Config, error: selection.Unknown) -> config.ConfigError:
+    if settings.file is None:
+        raise error
+    return config.ConfigError(f"{config.where(settings.file, error.selector)}: {error} in [tool.gradlint]")
+
+
+def _refused(
+    per_file: Iterable[tuple[GitIgnoreSpec, frozenset[str]]], settings: Config, path: str
+) -> frozenset[str]:
+    relative = os.path.relpath(path, settings.root).replace(os.sep, "/")
+    return frozenset[str]().union(*(names for spec, names in per_file if spec.match_file(relative)))
+
+
+def _sources(request: Request, settings: Config) -> tuple[list[Source], list[Finding]]:
+    readings: Iterable[Source | Finding | None]
+    findings: list[Finding] = []
+    if request.stdin is not None:
+        readings = [sources.decode(request.stdin_filename, request.stdin)]
+    else:
+        patterns = (*settings.exclude, *settings.extend_exclude)
+        excludes = Excludes(Path(settings.root), patterns, request.force_exclude)
+        files, findings = sources.find(request.paths, excludes)
+        readings = map(sources.read, files)
+    found: list[Source] = []
+    for reading in readings:
+        if isinstance(reading, Source):
+            found.append(reading)
+        elif reading is not None:
+            findings.append(reading)
+    return found, findings

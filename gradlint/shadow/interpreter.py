@@ -1,0 +1,1774 @@
+"""Walks the statements and expressions of one path through a program.
+
+There is no control-flow graph and nothing is merged: a condition that cannot be known is decided, the decision
+holds for the rest of the path, and `tell` walks again to see the other side.  The walk goes over the fields that
+carry meaning, never through `visit` or `children`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import libcst as cst
+
+from gradlint import facts
+from gradlint.shadow import python, torch
+from gradlint.shadow.autograd import Autograd
+from gradlint.shadow.chunks import Chunk, ShadowSite
+from gradlint.program import File, Program
+from gradlint.shadow.values import (
+    Bound,
+    Builtin,
+    Class,
+    Dict,
+    Exception_,
+    External,
+    Function,
+    GradContext,
+    Iterator_,
+    List,
+    ModuleObject,
+    Number,
+    Object,
+    OptimizerObject,
+    Partial,
+    Scope,
+    Set,
+    Super,
+    Symbol,
+    TensorMethod,
+    Value,
+)
+from gradlint.trace import (
+    MAYBE,
+    NO,
+    YES,
+    Discarded,
+    Frame,
+    GradMode,
+    Rebound,
+    Returned,
+    Called,
+    Stored,
+    Tensor,
+)
+
+BREAK, CONTINUE, RETURN = "break", "continue", "return"
+
+# Loops: a loop of unknown length is told twice; the second turn meets what the first left behind.
+_UNKNOWN_TURNS = 2
+_TURNS_WITH_BACKWARD = 3
+_MOST_TURNS = 16
+_DEEPEST_CALL = 24
+_STEPS = 60_000
+
+
+class OutOfBudget(Exception):
+    """The entry has used its steps: what is left of the path stays untold."""
+
+
+class Raised(Exception):
+    """The program raises."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Choices:
+    """Which sides of which conditions the walks so far have taken."""
+
+    def __init__(self) -> None:
+        self.taken: dict[int, set[bool]] = {}
+        self.fresh = False
+        """The present walk took a side that no walk took before."""
+        self.told: set[int] = set()
+        """The functions that some walk has entered."""
+        self.kept: list[object] = []
+
+    def decide(self, node: cst.CSTNode, default: bool) -> bool:
+        taken = self.taken.get(id(node))
+        if taken is None:
+            self.kept.append(node)
+            taken = self.taken[id(node)] = set()
+        if len(taken) == 1:
+            side = not next(iter(taken))
+        else:
+            side = default
+        if side not in taken:
+            taken.add(side)
+            self.fresh = True
+        return side
+
+
+_BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    cst.Add: ("add", operator.add),
+    cst.Subtract: ("sub", operator.sub),
+    cst.Multiply: ("mul", operator.mul),
+    cst.Divide: ("div", operator.truediv),
+    cst.FloorDivide: ("floor_divide", operator.floordiv),
+    cst.Modulo: ("remainder", operator.mod),
+    cst.Power: ("pow", operator.pow),
+    cst.MatrixMultiply: ("matmul", operator.matmul),
+    cst.BitAnd: ("bitwise_and", operator.and_),
+    cst.BitOr: ("bitwise_or", operator.or_),
+    cst.BitXor: ("bitwise_xor", operator.xor),
+    cst.LeftShift: ("bitwise_left_shift", operator.lshift),
+    cst.RightShift: ("bitwise_right_shift", operator.rshift),
+}
+_AUGMENTED: dict[type, type] = {
+    cst.AddAssign: cst.Add,
+    cst.SubtractAssign: cst.Subtract,
+    cst.MultiplyAssign: cst.Multiply,
+    cst.DivideAssign: cst.Divide,
+    cst.FloorDivideAssign: cst.FloorDivide,
+    cst.ModuloAssign: cst.Modulo,
+    cst.PowerAssign: cst.Power,
+    cst.MatrixMultiplyAssign: cst.MatrixMultiply,
+    cst.BitAndAssign: cst.BitAnd,
+    cst.BitOrAssign: cst.BitOr,
+    cst.BitXorAssign: cst.BitXor,
+    cst.LeftShiftAssign: cst.LeftShift,
+    cst.RightShiftAssign: cst.RightShift,
+}
+_COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    cst.Equal: ("eq", operator.eq),
+    cst.NotEqual: ("ne", operator.ne),
+    cst.LessThan: ("lt", operator.lt),
+    cst.LessThanEqual: ("le", operator.le),
+    cst.GreaterThan: ("gt", operator.gt),
+    cst.GreaterThanEqual: ("ge", operator.ge),
+}
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_NAMED_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+class Interpreter(Autograd):
+    """One walk from an entry to its end."""
+
+    def __init__(self, program: Program, choices: Choices, entry: str, steps: int = _STEPS) -> None:
+        super().__init__(entry)
+        self.program = program
+        self.choices = choices
+        self.steps = steps
+        self.files: dict[str, Scope] = {}
+        self.depth = 0
+        self.running: list[int] = []
+        self.pure: dict[tuple[object, ...], Value] = {}
+        """What was computed from unknowns, so that the same question gets the same answer."""
+        self.chunk = program.empty
+        self.scope = Scope({})
+        self.result: Value = None
+        self.yielded: list[List] = []
+        self.handling: list[Value] = []
+        self.classes: list[Class | None] = []
+        self._consequences = {}
+        self.gradients: dict[Tensor, Tensor] = {}
+        self.tensor_attributes: dict[tuple[Tensor, str], Value] = {}
+        self.stand_ins: dict[Symbol, Any] = {}
+        """Optimizers and modules that only their use tells of."""
+
+    # -- places
+
+    def site(self, node: cst.CSTNode) -> ShadowSite:
+        return self.chunk.site(node)
+
+    def spend(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfBudget
+
+    # -- files
+
+    def file(self, file: File, main: bool = False) -> Scope:
+        """The names of a file, its body run on first use."""
+        if file.path in self.files:
+            return self.files[file.path]
+        scope = self.files[file.path] = Scope(
+            {"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file
+        )
+        for chunk in file.chunks:
+            if chunk.kind != "statement":
+                scope.names[chunk.defines] = chunk
+        saved = self.chunk, self.scope
+        try:
+            for chunk in file.chunks:
+                if chunk.kind == "statement":
+                    self.chunk, self.scope = chunk, scope
+                    self.block(chunk.body)
+                else:
+                    # A name that was rebound above must be the definition again from here on.
+                    scope.names[chunk.defines] = chunk
+        finally:
+            self.chunk, self.scope = saved
+        return scope
+
+    def define(self, chunk: Chunk, scope: Scope) -> Value:
+        """Run the definition that `chunk` holds and give what it binds."""
+        saved = self.chunk, self.scope
+        self.chunk, self.scope = chunk, scope
+        try:
+            scope.names.pop(chunk.defines, None)
+            self.block(chunk.body)
+        finally:
+            self.chunk, self.scope = saved
+        return scope.names.get(chunk.defines, Symbol(chunk.defines))
+
+    # -- statements
+
+    def block(self, body: Iterable[cst.CSTNode]) -> str | None:
+        for statement in body:
+            signal = self.statement(statement)
+            if signal is not None:
+                return signal
+        return None
+
+    def statement(self, node: cst.CSTNode) -> str | None:
+        self.spend()
+        method = _STATEMENTS.get(type(node))
+        return method(self, node) if method is not None else None
+
+    def run_SimpleStatementLine(self, node: Any) -> str | None:
+        return self.block(node.body)
+
+    run_IndentedBlock = run_SimpleStatementSuite = run_Else = run_Finally = run_SimpleStatementLine
+
+    def run_Else(self, node: Any) -> str | None:
+        return self.block(node.body.body)
+
+    run_Finally = run_Else
+
+    def run_Expr(self, node: Any) -> None:
+        value = node.value
+        if isinstance(value, cst.Call):
+            result = self.evaluate(value)
+            self.discard(value, result)
+        else:
+            self.evaluate(value)
+
+    def discard(self, call: cst.Call, result: Value) -> None:
+        """Tell where a pure tensor operation's result is dropped."""
+        tensors = result if isinstance(result, tuple) else (result,)
+        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+            if not (isinstance(result, Symbol) and isinstance(call.func, cst.Attribute)):
+                return
+        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        dropped = self.dropped
+        if dropped is None or dropped[0] is not call:
+            return
+        _, op, operand = dropped
+        if self.expecting_errors or name.endswith("_") or any(a.keyword is not None and a.keyword.value == "out" for a in call.args):
+            return
+        self.tell(
+            Discarded(
+                site=self.site(call),
+                frame=self.frame,
+                op=op,
+                operand=operand,
+                operand_name=operand.name if operand is not None else "",
+                certain=operand is not None and operand.certain,
+            )
+        )
+
+    dropped: tuple[cst.Call, str, Tensor | None] | None = None
+    returned: ShadowSite | None = None
+    expecting_errors = 0
+    """Blocks around this point that expect an exception (`pytest.raises`)."""
+
+    def run_Assign(self, node: Any) -> None:
+        value = self.evaluate(node.value)
+        for target in node.targets:
+            self.bind(target.target, value, node)
+
+    def run_AnnAssign(self, node: Any) -> None:
+        if node.value is not None:
+            self.bind(node.target, self.evaluate(node.value), node)
+
+    def run_AugAssign(self, node: Any) -> None:
+        name, python_operator = _BINARY[_AUGMENTED[type(node.operator)]]
+        target = node.target
+        if isinstance(target, cst.Name):
+            old = self.lookup(target.value)
+            right = self.evaluate(node.value)
+            new = self.augmented(node, name, python_operator, old, right)
+            self.assign_name(target.value, new)
+            self.grown(node, new, right, old, target.value)
+        elif isinstance(target, cst.Attribute):
+            owner = self.evaluate(target.value)
+            old = self.attribute(owner, target.attr.value, target)
+            right = self.evaluate(node.value)
+            new = self.augmented(node, name, python_operator, old, right)
+            if not (isinstance(owner, Tensor) and target.attr.value == "data"):
+                self.set_attribute(owner, target.attr.value, new, node)
+            self.grown(node, new, right, old, target.attr.value)
+        elif isinstance(target, cst.Subscript):
+            owner, key = self.evaluate(target.value), self.key(target)
+            old = self.item(owner, key, target)
+            right = self.evaluate(node.value)
+            new = self.augmented(node, name, python_operator, old, right)
+            if isinstance(owner, Tensor):
+                if not isinstance(old, Tensor) or old.storage is not owner.storage:
+                    self.set_item(owner, key, new, node)
+            else:
+                self.set_item(owner, key, new, node)
+            self.grown(node, new, right, old, "")
+        else:
+            self.evaluate(node.value)
+
+    def augmented(
+        self, node: cst.CSTNode, name: str, apply: Callable[[Any, Any], Any], old: Value, right: Value
+    ) -> Value:
+        if isinstance(old, Tensor):
+            return torch.in_place(self, self.site(node), old, name, {"self": old, "other": right})
+        if isinstance(old, List) and isinstance(right, (list, tuple)):
+            old.extend(right)
+            old.open = old.open or (isinstance(right, List) and right.open)
+            return old
+        return self.binary(node, name, apply, old, right)
+
+    def grown(self, node: cst.CSTNode, new: Value, right: Value, old: Value, name: str) -> None:
+        """A running sum in a loop keeps every graph that went into it."""
+        if not self.turns:
+            return
+        for tensor in self.live(right):
+            self.tell(
+                Stored(
+                    site=self.site(node),
+                    frame=self.frame,
+                    tensor=tensor,
+                    where="sum",
+                    grows=True,
+                    name=name,
+                    container=new,
+                )
+            )
+        if isinstance(new, Tensor) and not new.name:
+            new.name = name
+
+    def live(self, value: Value, depth: int = 3) -> Iterator[Tensor]:
+        """The tensors in `value` that hold a graph."""
+        if isinstance(value, Tensor):
+            if value.requires_grad is YES and value.grad_fn is not None:
+                yield value
+        elif depth and isinstance(value, (tuple, list)):
+            for item in value:
+                yield from self.live(item, depth - 1)
+        elif depth and isinstance(value, dict):
+            for item in value.values():
+                yield from self.live(item, depth - 1)
+
+    def run_Return(self, node: Any) -> str:
+        self.result = self.evaluate(node.value) if node.value is not None else None
+        self.returned = self.site(node)
+        return RETURN
+
+    def run_Raise(self, node: Any) -> None:
+        value = self.evaluate(node.exc) if node.exc is not None else None
+        raise Raised(value)
+
+    def run_Assert(self, node: Any) -> None:
+        self.assume(node.test, True)
+
+    def assume(self, test: cst.CSTNode, side: bool) -> None:
+        """Hold a condition for true (or false) where it is open."""
+        value = self.evaluate(test)
+        if isinstance(value, Symbol) and value.truth is None:
+            self.settle(value, side)
+
+    def run_Break(self, node: Any) -> str:
+        return BREAK
+
+    def run_Continue(self, node: Any) -> str:
+        return CONTINUE
+
+    def run_Del(self, node: Any) -> None:
+        targets = node.target.elements if isinstance(node.target, cst.Tuple) else [node.target]
+        for target in targets:
+            target = getattr(target, "value", target) if not isinstance(target, cst.CSTNode) else target
+            if isinstance(target, cst.Element):
+                target = target.value
+            if isinstance(target, cst.Name):
+                self.scope.names.pop(target.value, None)
+            elif isinstance(target, cst.Subscript):
+                owner, key = self.evaluate(target.value), self.key(target)
+                if isinstance(owner, dict):
+                    owner.pop(key, None)
+                elif isinstance(owner, list) and isinstance(key, (int, slice)):
+                    try:
+                        del owner[key]
+                    except (IndexError, TypeError):
+                        pass
+            elif isinstance(target, cst.Attribute):
+                owner = self.evaluate(target.value)
+                getattr(owner, "attributes", {}).pop(target.attr.value, None)
+
+    def run_Global(self, node: Any) -> None:
+        self.scope.declared_global.update(item.name.value for item in node.names)
+
+    def run_Nonlocal(self, node: Any) -> None:
+        self.scope.nonlocal_names.update(item.name.value for item in node.names)
+
+    def run_Import(self, node: Any) -> None:
+        for alias in node.names:
+            dotted = dotted_name(alias.name)
+            if alias.asname is not None:
+                self.scope.names[alias.asname.name.value] = self.imported(dotted)
+            else:
+                first = dotted.partition(".")[0]
+                self.scope.names[first] = self.imported(first)
+
+    def imported(self, dotted: str) -> Value:
+        file = self.program.find(dotted, self.scope_file())
+        if file is not None:
+            return Builtin("module:" + dotted, lambda *_: None) if file.path == "" else file
+        return External(torch.canonical(dotted))
+
+    def scope_file(self) -> File | None:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            if scope.file is not None:
+                return cast("File", scope.file)
+            scope = scope.parent
+        return None
+
+    def run_ImportFrom(self, node: Any) -> None:
+        dots = len(node.relative)
+        base = dotted_name(node.module) if node.module is not None else ""
+        here = self.scope_file()
+        file = self.program.find(base, here, dots)
+        if isinstance(node.names, cst.ImportStar):
+            if file is not None:
+                for name, value in list(self.file(file).names.items()):
+                    if not name.startswith("_"):
+                        if isinstance(value, Chunk):
+                            value = self.lookup_in(self.file(file), name)
+                        self.scope.names[name] = value
+            elif base == "torch.nn" or base.startswith("torch"):
+                self.scope.names["*" + base] = External(base)
+            return
+        for alias in node.names:
+            name = alias.name.value
+            bound = alias.asname.name.value if alias.asname is not None else name
+            inner = self.program.find(f"{base}.{name}" if base else name, here, dots)
+            if file is not None:
+                names = self.file(file)
+                value = names.names.get(name)
+                if value is not None:
+                    self.scope.names[bound] = self.lookup_in(names, name)
+                    continue
+            if inner is not None:
+                self.scope.names[bound] = inner
+            elif file is not None:
+                self.scope.names[bound] = Symbol(name)
+            elif dots:
+                self.scope.names[bound] = External(f"{'.' * dots}{base}.{name}")
+            else:
+                self.scope.names[bound] = External(torch.canonical(f"{base}.{name}"))
+
+    def run_FunctionDef(self, node: Any) -> None:
+        function: Value = Function(node, self.chunk, self.scope, node.name.value)
+        self.defaults(function, node.params)
+        if self.scope.is_class:
+            function.cls = self.scope.names.get("@class")
+        for decorator in reversed(node.decorators):
+            function = self.decorate(decorator, function)
+        self.assign_name(node.name.value, function)
+
+    def defaults(self, function: Function, params: Any) -> None:
+        for param in (*params.posonly_params, *params.params, *params.kwonly_params):
+            if param.default is not None:
+                function.defaults[param.name.value] = self.evaluate(param.default)
+
+    def decorate(self, decorator: Any, function: Value) -> Value:
+        value = self.evaluate(decorator.decorator)
+        if isinstance(value, External):
+            if not isinstance(function, Function):
+                return function
+            dotted = value.dotted
+            if dotted in ("torch.no_grad", "torch.inference_mode", "torch.enable_grad"):
+                function.grad = dotted == "torch.enable_grad"
+            elif dotted in ("builtins.staticmethod", "builtins.classmethod", "builtins.property"):
+                function.wrapper = dotted[9:].replace("method", "")
+            elif dotted.endswith("cached_property"):
+                function.wrapper = "property"
+            elif dotted in ("contextlib.contextmanager", "contextlib.asynccontextmanager"):
+                function.wrapper = "context"
+            return function
+        if isinstance(value, GradContext):
+            if isinstance(function, Function):
+                function.grad = value.enabled
+                if value.before is not None:
+                    self.grad_enabled = value.before
+            return function
+        if isinstance(value, (Function, Bound)) and isinstance(function, Function):
+            wrapped = self.call(value, [function], {}, decorator)
+            return wrapped if isinstance(wrapped, (Function, Bound, Object, Partial)) else function
+        if isinstance(value, Builtin) and value.name in ("setter", "deleter"):
+            return value.call(function)
+        return function
+
+    def run_ClassDef(self, node: Any) -> None:
+        bases = [self.evaluate(b.value) for b in node.bases if not b.star]
+        cls = Class(node.name.value, node, self.chunk, self.scope, bases)
+        saved = self.scope
+        self.scope = Scope({"@class": cls}, parent=saved, is_class=True)
+        try:
+            self.block(node.body.body)
+            cls.names = self.scope.names
+            cls.names.pop("@class", None)
+        finally:
+            self.scope = saved
+        for name, value in cls.names.items():
+            if isinstance(value, Function) and value.cls is None:
+                value.cls = cls
+        value: Value = cls
+        for decorator in reversed(node.decorators):
+            self.evaluate(decorator.decorator)
+            text = decorator.decorator
+            while isinstance(text, cst.Call):
+                text = text.func
+            if dotted_name(text).rpartition(".")[2] in ("dataclass", "define", "attrs"):
+                cls.names.setdefault("@dataclass", self.fields(node))
+        self.assign_name(node.name.value, value)
+
+    @staticmethod
+    def fields(node: Any) -> list[str]:
+        found = []
+        for line in node.body.body:
+            for small in getattr(line, "body", ()):
+                if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+                    found.append(small.target.value)
+        return found
+
+    def run_If(self, node: Any) -> str | None:
+        if self.true(node.test, node):
+            return self.block(node.body.body)
+        if node.orelse is not None:
+            return self.statement(node.orelse)
+        return None
+
+    def run_For(self, node: Any) -> str | None:
+        iterable = self.evaluate(node.iter)
+        return self.loop(node, iterable)
+
+    def loop(self, node: Any, iterable: Value) -> str | None:
+        site = self.site(node)
+        outer, started = self.turns, self.backwards
+        with_backward = 0
+        turn = 0
+        try:
+            for item in self.iterate(iterable, node.iter, turns=_UNKNOWN_TURNS):
+                self.turns = (*outer, (site, turn))
+                before = self.backwards
+                self.bind(node.target, item, node)
+                if turn == 0:
+                    self.rebound(node, item)
+                signal = self.block(node.body.body)
+                turn += 1
+                with_backward += self.backwards > before
+                if signal is BREAK:
+                    return None
+                if signal is RETURN:
+                    return RETURN
+                if with_backward >= _TURNS_WITH_BACKWARD or turn >= _MOST_TURNS:
+                    break
+        finally:
+            self.turns = outer
+            del started
+        if node.orelse is not None:
+            return self.statement(node.orelse)
+        return None
+
+    def rebound(self, node: Any, item: Value) -> None:
+        """Tell where a loop over tensors only gives its own variable a new value, which nobody reads."""
+        target = node.target
+        if isinstance(target, cst.Tuple) and isinstance(item, tuple) and target.elements:
+            target, item = target.elements[-1].value, item[-1]
+        if not (isinstance(target, cst.Name) and isinstance(item, Tensor) and item.certain):
+            return
+        rest = list(node.body.body)
+        for at, line in enumerate(rest):
+            for small in getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ():
+                if (
+                    isinstance(small, cst.Assign)
+                    and isinstance(small.targets[0].target, cst.Name)
+                    and small.targets[0].target.value == target.value
+                    and isinstance(small.value, (cst.Call, cst.BinaryOperation))
+                    and not any(mentions(other, target.value) for other in rest[at + 1 :])
+                ):
+                    self.tell(
+                        Rebound(site=self.site(small), frame=self.frame, variable=target.value, tensor=item)
+                    )
+
+    def run_While(self, node: Any) -> str | None:
+        site = self.site(node)
+        outer = self.turns
+        turn = with_backward = unknown = 0
+        try:
+            while turn < _MOST_TURNS:
+                self.turns = (*outer, (site, turn))
+                value = self.evaluate(node.test)
+                known = self.known_truth(value)
+                if known is False:
+                    break
+                if known is None or value is True:
+                    unknown += 1
+                    if unknown > _UNKNOWN_TURNS:
+                        break
+                before = self.backwards
+                signal = self.block(node.body.body)
+                turn += 1
+                with_backward += self.backwards > before
+                if signal is BREAK:
+                    return None
+                if signal is RETURN:
+                    return RETURN
+                if with_backward >= _TURNS_WITH_BACKWARD:
+                    break
+        finally:
+            self.turns = outer
+        if node.orelse is not None:
+            return self.statement(node.orelse)
+        return None
+
+    def run_Try(self, node: Any) -> str | None:
+        signal = None
+        try:
+            try:
+                signal = self.block(node.body.body)
+                if signal is None and node.orelse is not None:
+                    signal = self.statement(node.orelse)
+            except Raised as raised:
+                signal = self.handle(node, raised)
+        finally:
+            if node.finalbody is not None:
+                late = self.statement(node.finalbody)
+                if late is not None:
+                    signal = late
+        return signal
+
+    run_TryStar = run_Try
+
+    def handle(self, node: Any, raised: Raised) -> str | None:
+        for handler in node.handlers:
+            if handler.name is not None:
+                self.bind(handler.name.name, raised.value, handler)
+            self.handling.append(raised.value)
+            try:
+                return self.block(handler.body.body)
+            finally:
+                self.handling.pop()
+        raise raised
+
+    def run_With(self, node: Any) -> str | None:
+        left: list[Callable[[], None]] = []
+        expecting = any(is_suppressing(self, item) for item in node.items)
+        self.expecting_errors += expecting
+        try:
+            for item in node.items:
+                manager = self.evaluate(item.item)
+                entered = self.enter(manager, item.item, left)
+                if item.asname is not None:
+                    self.bind(item.asname.name, entered, node)
+            return self.block(node.body.body)
+        except Raised as raised:
+            if expecting:
+                return None
+            raise raised
+        finally:
+            self.expecting_errors -= expecting
+            for leave in reversed(left):
+                leave()
+
+    def enter(self, manager: Value, node: cst.CSTNode, left: list[Callable[[], None]]) -> Value:
+        if isinstance(manager, GradContext):
+            before = manager.before if manager.before is not None else self.grad_enabled
+            switch = self.grad_switch
+
+            def leave() -> None:
+                self.grad_enabled, self.grad_switch = before, switch
+
+            if manager.enabled is not None:
+                self.switch_grad(manager.enabled, node, scoped=True)
+            left.append(leave)
+            return manager
+        if isinstance(manager, Object):
+            enter, leave_method = self.method(manager, "__enter__"), self.method(manager, "__exit__")
+            if leave_method is not None:
+                left.append(lambda: self.swallow(leave_method, [None, None, None], node))
+            return self.call(enter, [], {}, node) if enter is not None else manager
+        return manager
+
+    def swallow(self, function: Value, arguments: list[Value], node: cst.CSTNode) -> None:
+        try:
+            self.call(function, arguments, {}, node)
+        except Raised:
+            pass
+
+    def switch_grad(self, enabled: bool, node: cst.CSTNode, scoped: bool) -> None:
+        self.grad_enabled = enabled
+        event = GradMode(site=self.site(node), frame=self.frame, enabled=enabled, scoped=scoped)
+        self.tell(event)
+        self.grad_switch = event
+
+    def run_Match(self, node: Any) -> str | None:
+        subject = self.evaluate(node.subject)
+        for case in node.cases:
+            pattern = case.pattern
+            value: Value = True
+            if isinstance(pattern, cst.MatchValue):
+                value = self.compare(case, "eq", operator.eq, subject, self.evaluate(pattern.value))
+            elif isinstance(pattern, cst.MatchSingleton):
+                value = self.identical(subject, self.evaluate(pattern.value))
+            elif isinstance(pattern, cst.MatchAs) and pattern.pattern is None:
+                if pattern.name is not None:
+                    self.assign_name(pattern.name.value, subject)
+            else:
+                value = Symbol("match")
+            if self.truth(value, case) and (case.guard is None or self.true(case.guard, case)):
+                return self.block(case.body.body)
+        return None
+
+    # -- conditions
+
+    def true(self, test: cst.CSTNode, node: cst.CSTNode) -> bool:
+        return self.truth(self.evaluate(test), node)
+
+    def known_truth(self, value: Value) -> bool | None:
+        """Whether `value` is true, None where that is open."""
+        if isinstance(value, Symbol):
+            if value.absent:
+                return False
+            if value.equal is not ...:
+                return bool(value.equal)
+            return value.truth
+        if isinstance(value, Tensor):
+            return None
+        if isinstance(value, (List, Dict)):
+            return True if len(value) else None if value.open else False
+        if isinstance(value, (*_PLAIN, tuple)):
+            return bool(value)
+        if isinstance(value, ModuleObject):
+            return True if value.layer not in ("ModuleList", "ModuleDict") or value.children else False
+        return True
+
+    def truth(self, value: Value, node: cst.CSTNode) -> bool:
+        known = self.known_truth(value)
+        if known is not None:
+            return known
+        side = self.choices.decide(node, self.usual(node))
+        if isinstance(value, Symbol):
+            self.settle(value, side)
+        return side
+
+    def settle(self, value: Symbol, side: bool) -> None:
+        """Hold `value` for true or false, and what follows from it."""
+        value.truth = side
+        if side:
+            value.absent = False
+        follow = self.consequences.get(value)
+        if follow is not None:
+            follow(side)
+
+    @property
+    def consequences(self) -> dict[Symbol, Callable[[bool], None]]:
+        return self._consequences
+
+    _consequences: dict[Symbol, Callable[[bool], None]]
+
+    @staticmethod
+    def usual(node: cst.CSTNode) -> bool:
+        """The side to see first: not the one that leaves."""
+        if isinstance(node, cst.If):
+            return not (leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse)))
+        return True
+
+    # -- names
+
+    def lookup(self, name: str) -> Value:
+        return self.lookup_in(self.scope, name)
+
+    def lookup_in(self, scope: Scope, name: str) -> Value:
+        level: Scope | None = scope
+        first = True
+        if name in scope.declared_global:
+            while level is not None and level.parent is not None:
+                level = level.parent
+        while level is not None:
+            if (first or not level.is_class) and name in level.names:
+                value = level.names[name]
+                if isinstance(value, Chunk):
+                    return self.define(value, level)
+                return value
+            first = False
+            if level.parent is None:
+                for key, star in level.names.items():
+                    if key[0] == "*" and (facts.function(f"{star.dotted}.{name}") or facts.layer(name)):
+                        return External(f"{star.dotted}.{name}")
+            level = level.parent
+        if name in _NAMED_CONSTANTS:
+            return _NAMED_CONSTANTS[name]
+        if name in python.BUILTINS:
+            return External("builtins." + name)
+        top = scope
+        while top.parent is not None:
+            top = top.parent
+        # An undefined name (a star import, exec) is the same unknown each time.
+        return top.names.setdefault(name, Symbol(name))
+
+    def assign_name(self, name: str, value: Value) -> None:
+        scope = self.scope
+        if name in scope.declared_global:
+            while scope.parent is not None:
+                scope = scope.parent
+        elif name in scope.nonlocal_names:
+            outer = scope.parent
+            while outer is not None and name not in outer.names:
+                outer = outer.parent
+            scope = outer or scope
+        scope.names[name] = value
+
+    def bind(self, target: cst.CSTNode, value: Value, node: cst.CSTNode) -> None:
+        if isinstance(target, cst.Name):
+            if isinstance(value, Tensor):
+                if not value.name:
+                    value.name = target.value
+            elif type(value) is Symbol and not value.name:
+                value.name = target.value
+            self.assign_name(target.value, value)
+        elif isinstance(target, cst.Attribute):
+            self.set_attribute(self.evaluate(target.value), target.attr.value, value, node)
+        elif isinstance(target, cst.Subscript):
+            owner = self.evaluate(target.value)
+            self.set_item(owner, self.key(target), value, node)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            self.unpack(target.elements, value, node)
+        elif isinstance(target, cst.StarredElement):
+            self.bind(target.value, value, node)
+
+    def unpack(self, targets: Sequence[Any], value: Value, node: cst.CSTNode) -> None:
+        star = next((i for i, t in enumerate(targets) if isinstance(t, cst.StarredElement)), None)
+        if isinstance(value, (Iterator_, List, Dict, tuple)) or (
+            isinstance(value, ModuleObject) and value.layer in ("ModuleList", "Sequential")
+        ):
+            items = list(self.iterate(value, node, turns=len(targets)))
+        elif isinstance(value, Tensor):
+            site = self.site(node)
+            items = [torch.indexed(self, site, value, i) for i in range(len(targets))]
+        else:
+            items = [self.item(value, i, node) for i in range(len(targets))]
+        if star is not None:
+            after = len(targets) - star - 1
+            middle = items[star : len(items) - after]
+            items = [*items[:star], List(middle), *items[len(items) - after :]]
+        while len(items) < len(targets):
+            items.append(items[-1] if items else Symbol())
+        for target, item in zip(targets, items, strict=False):
+            self.bind(target.value, item, node)
+
+    # -- expressions
+
+    def evaluate(self, node: cst.CSTNode) -> Value:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfBudget
+        method = _EXPRESSIONS.get(type(node))
+        return method(self, node) if method is not None else Symbol()
+
+    def eval_Name(self, node: Any) -> Value:
+        return self.lookup(node.value)
+
+    def constant(self, node: Any) -> Value:
+        constants = self.program.constants
+        if id(node) not in constants:
+            try:
+                constants[id(node)] = node.evaluated_value
+            except (ValueError, SyntaxError):
+                constants[id(node)] = Symbol()
+        return constants[id(node)]
+
+    eval_Integer = eval_Float = eval_Imaginary = eval_SimpleString = eval_ConcatenatedString = constant
+
+    def eval_ConcatenatedString(self, node: Any) -> Value:
+        left, right = self.evaluate(node.left), self.evaluate(node.right)
+        if isinstance(left, str) and isinstance(right, str):
+            return left + right
+        return Symbol()
+
+    def eval_Ellipsis(self, node: Any) -> Value:
+        return ...
+
+    def eval_FormattedString(self, node: Any) -> Value:
+        parts = []
+        for part in node.parts:
+            if isinstance(part, cst.FormattedStringText):
+                parts.append(part.value)
+                continue
+            value = self.evaluate(part.expression)
+            if part.format_spec is None and isinstance(value, (int, str, float)):
+                parts.append(str(value))
+            else:
+                parts.append(None)
+        if any(p is None for p in parts):
+            return Symbol("text")
+        return "".join(p for p in parts if p is not None)
+
+    def eval_TemplatedString(self, node: Any) -> Value:
+        return Symbol("template")
+
+    def elements(self, node: Any) -> tuple[list[Value], bool]:
+        items: list[Value] = []
+        unknown = False
+        for element in node.elements:
+            value = self.evaluate(element.value)
+            if isinstance(element, cst.StarredElement):
+                known = self.known_items(value, element)
+                items.extend(known)
+                unknown = unknown or self.is_open(value)
+            else:
+                items.append(value)
+        return items, unknown
+
+    def eval_Tuple(self, node: Any) -> Value:
+        return tuple(self.elements(node)[0])
+
+    def eval_List(self, node: Any) -> Value:
+        made = List(*self.elements(node))
+        made.made = self.site(node)
+        return made
+
+    def eval_Set(self, node: Any) -> Value:
+        items, unknown = self.elements(node)
+        return Set({i: True for i in items if hashable(i)}, unknown)
+
+    def eval_Dict(self, node: Any) -> Value:
+        made = Dict()
+        for element in node.elements:
+            value = self.evaluate(element.value)
+            if isinstance(element, cst.StarredDictElement):
+                if isinstance(value, dict):
+                    made.update(value)
+                    made.open = made.open or getattr(value, "open", True)
+                else:
+                    made.open = True
+            else:
+                key = self.evaluate(element.key)
+                if hashable(key):
+                    made[key] = value
+        return made
+
+    def eval_ListComp(self, node: Any) -> Value:
+        items: list[Value] = []
+        unknown = self.comprehend(node.for_in, lambda: items.append(self.evaluate(node.elt)))
+        made = List(items, unknown)
+        made.made = self.site(node)
+        return made
+
+    def eval_GeneratorExp(self, node: Any) -> Value:
+        items: list[Value] = []
+        unknown = self.comprehend(node.for_in, lambda: items.append(self.evaluate(node.elt)))
+        return Iterator_(items, "generator expression", self.site(node), open=unknown)
+
+    def eval_SetComp(self, node: Any) -> Value:
+        made = Set()
+
+        def add() -> None:
+            value = self.evaluate(node.elt)
+            if hashable(value):
+                made[value] = True
+
+        made.open = self.comprehend(node.for_in, add)
+        return made
+
+    def eval_DictComp(self, node: Any) -> Value:
+        made = Dict()
+
+        def add() -> None:
+            key = self.evaluate(node.key)
+            value = self.evaluate(node.value)
+            if hashable(key):
+                made[key] = value
+
+        made.open = self.comprehend(node.for_in, add)
+        return made
+
+    def comprehend(self, clause: Any, produce: Callable[[], None]) -> bool:
+        """Run a comprehension; whether there may be more items than were produced."""
+        saved = self.scope
+        self.scope = Scope({}, parent=saved)
+        try:
+            return self.clause(clause, produce)
+        finally:
+            self.scope = saved
+
+    def clause(self, clause: Any, produce: Callable[[], None]) -> bool:
+        iterable = self.evaluate(clause.iter)
+        unknown = self.is_open(iterable)
+        for turn, item in enumerate(self.iterate(iterable, clause.iter, turns=_UNKNOWN_TURNS)):
+            if turn >= 64:
+                unknown = True
+                break
+            self.bind(clause.target, item, clause)
+            kept = True
+            for condition in clause.ifs:
+                value = self.evaluate(condition.test)
+                if self.known_truth(value) is None:
+                    # Which items pass is not known: all are kept, and the length is open.
+                    unknown = True
+                elif not self.known_truth(value):
+                    kept = False
+                    break
+            if kept:
+                if clause.inner_for_in is not None:
+                    unknown = self.clause(clause.inner_for_in, produce) or unknown
+                else:
+                    produce()
+        return unknown
+
+    def is_open(self, value: Value) -> bool:
+        if isinstance(value, (List, Dict)):
+            return value.open
+        if isinstance(value, Iterator_):
+            return value.open
+        return not isinstance(value, (tuple, range, str, list, dict))
+
+    def known_items(self, value: Value, node: cst.CSTNode) -> list[Value]:
+        return list(self.iterate(value, node, turns=_UNKNOWN_TURNS))
+
+    def iterate(self, value: Value, node: cst.CSTNode, turns: int) -> Iterator[Value]:
+        return python.iterate(self, value, node, turns)
+
+    def eval_Subscript(self, node: Any) -> Value:
+        return self.item(self.evaluate(node.value), self.key(node), node)
+
+    def key(self, node: Any) -> Value:
+        keys = []
+        for element in node.slice:
+            part = element.slice
+            if isinstance(part, cst.Index):
+                value = self.evaluate(part.value)
+                if part.star:
+                    keys.extend(self.known_items(value, node))
+                    continue
+                keys.append(value)
+            else:
+                keys.append(
+                    slice(
+                        *(
+                            None if bound is None else self.evaluate(bound)
+                            for bound in (part.lower, part.upper, part.step)
+                        )
+                    )
+                )
+        return keys[0] if len(keys) == 1 and not node.slice[0].comma.__class__ is cst.Comma else tuple(keys)
+
+    def item(self, owner: Value, key: Value, node: cst.CSTNode) -> Value:
+        return python.item(self, owner, key, node)
+
+    def set_item(self, owner: Value, key: Value, value: Value, node: cst.CSTNode) -> None:
+        python.set_item(self, owner, key, value, node)
+
+    def eval_IfExp(self, node: Any) -> Value:
+        return self.evaluate(node.body if self.true(node.test, node) else node.orelse)
+
+    def eval_NamedExpr(self, node: Any) -> Value:
+        value = self.evaluate(node.value)
+        self.bind(node.target, value, node)
+        return value
+
+    def eval_Lambda(self, node: Any) -> Value:
+        function = Function(node, self.chunk, self.scope, "<lambda>")
+        self.defaults(function, node.params)
+        return function
+
+    def eval_Await(self, node: Any) -> Value:
+        return self.evaluate(node.expression)
+
+    def eval_Yield(self, node: Any) -> Value:
+        value: Value = None
+        if isinstance(node.value, cst.From):
+            value = self.evaluate(node.value.item)
+            if self.yielded:
+                self.yielded[-1].extend(self.known_items(value, node))
+            return Symbol()
+        if node.value is not None:
+            value = self.evaluate(node.value)
+        if self.yielded:
+            self.yielded[-1].append(value)
+        return Symbol()
+
+    def eval_BooleanOperation(self, node: Any) -> Value:
+        left = self.evaluate(node.left)
+        known = self.known_truth(left)
+        is_and = isinstance(node.operator, cst.And)
+        if known is None:
+            # `x or default` of an unknown stays what it is; a condition is decided only where it is used.
+            if isinstance(left, Symbol) and not isinstance(left, Number):
+                key = ("and" if is_and else "or", left, id(node))
+                if key in self.pure:
+                    return self.pure[key]
+                side = self.truth(left, node)
+                value = self.evaluate(node.right) if side is is_and else left
+                return value
+            side = self.truth(left, node)
+            return self.evaluate(node.right) if side is is_and else left
+        return self.evaluate(node.right) if known is is_and else left
+
+    def eval_UnaryOperation(self, node: Any) -> Value:
+        value = self.evaluate(node.expression)
+        if isinstance(node.operator, cst.Not):
+            known = self.known_truth(value)
+            if known is not None:
+                return not known
+            if isinstance(value, Symbol):
+                result = self.remember(("not", value), lambda: Symbol("not " + value.name))
+                self._consequences.setdefault(result, lambda side: self.settle(value, not side))
+                return result
+            return Symbol("not")
+        if isinstance(value, Tensor):
+            if isinstance(node.operator, cst.Plus):
+                return value
+            name = "neg" if isinstance(node.operator, cst.Minus) else "bitwise_not"
+            return torch.apply_method(self, self.site(node), value, name, [], {})
+        if isinstance(value, Number):
+            return Number(value.name, value.cuts)
+        if isinstance(value, (int, float)):
+            if isinstance(node.operator, cst.Minus):
+                return -value
+            if isinstance(node.operator, cst.Plus):
+                return value
+            return ~value if isinstance(value, int) else Symbol()
+        return self.remember(("unary", type(node.operator).__name__, value), Symbol)
+
+    def eval_BinaryOperation(self, node: Any) -> Value:
+        name, apply = _BINARY[type(node.operator)]
+        return self.binary(node, name, apply, self.evaluate(node.left), self.evaluate(node.right))
+
+    def binary(
+        self, node: cst.CSTNode, name: str, apply: Callable[[Any, Any], Any], left: Value, right: Value
+    ) -> Value:
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return torch.binary(self, self.site(node), name, left, right)
+        if isinstance(left, (int, float, str)) and isinstance(right, (int, float, str, tuple)):
+            try:
+                if name == "pow" and (abs(left) > 1e6 or abs(right) > 64):  # type: ignore[arg-type]
+                    return Symbol()
+                if name == "mul" and isinstance(left, str) != isinstance(right, str):
+                    return Symbol("text")
+                return apply(left, right)
+            except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+                return Symbol()
+        if isinstance(left, List) and isinstance(right, List) and name == "add":
+            return List([*left, *right], left.open or right.open)
+        if isinstance(left, tuple) and isinstance(right, tuple) and name == "add":
+            return left + right
+        if isinstance(left, (List, tuple)) and name == "mul" and isinstance(right, int):
+            items = list(left) * min(right, 16)
+            return tuple(items) if isinstance(left, tuple) else List(items, left.open)
+        if isinstance(left, dict) and isinstance(right, dict) and name == "bitwise_or":
+            merged = Dict({**left, **right})
+            merged.open = getattr(left, "open", True) or getattr(right, "open", True)
+            return merged
+        if isinstance(left, Object):
+            special = self.method(left, f"__{_DUNDER.get(name, name)}__")
+            if special is not None:
+                return self.call(special, [right], {}, node)
+        cuts = self.cuts_of((left, right))
+        if cuts:
+            return Number("number", cuts)
+        if isinstance(left, Symbol) or isinstance(right, Symbol):
+            if hashable(left) and hashable(right):
+                return self.remember((name, left, right), lambda: self.computed(left, right))
+        return Symbol()
+
+    @staticmethod
+    def computed(left: Value, right: Value) -> Symbol:
+        """An unknown made from unknowns: if it turns out to be a tensor, those were operands."""
+        result = Symbol("", called="operator", arguments=(left, right))
+        return result
+
+    def remember(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
+        try:
+            found = self.pure.get(key)
+        except TypeError:
+            return make()
+        if found is None:
+            found = self.pure[key] = make()
+        return found
+
+    def eval_Comparison(self, node: Any) -> Value:
+        left = self.evaluate(node.left)
+        result: Value = True
+        for target in node.comparisons:
+            right = self.evaluate(target.comparator)
+            result = self.comparison(node, target.operator, left, right)
+            if len(node.comparisons) > 1 and self.known_truth(result) is False:
+                return result
+            left = right
+        return result
+
+    def comparison(self, node: Any, sign: Any, left: Value, right: Value) -> Value:
+        kind = type(sign)
+        if kind in _COMPARE:
+            name, apply = _COMPARE[kind]
+            return self.compare(node, name, apply, left, right)
+        if kind is cst.Is:
+            return self.identical(left, right)
+        if kind is cst.IsNot:
+            return self.negated(self.identical(left, right))
+        if kind is cst.In:
+            return self.contains(right, left)
+        return self.negated(self.contains(right, left))
+
+    def negated(self, value: Value) -> Value:
+        known = self.known_truth(value)
+        if known is not None:
+            return not known
+        if isinstance(value, Symbol):
+            result = self.remember(("not", value), lambda: Symbol("not " + value.name))
+            self._consequences.setdefault(result, lambda side: self.settle(value, not side))
+            return result
+        return Symbol()
+
+    def compare(
+        self, node: cst.CSTNode, name: str, apply: Callable[[Any, Any], Any], left: Value, right: Value
+    ) -> Value:
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return torch.binary(self, self.site(node), name, left, right)
+        if isinstance(left, Symbol) and left.equal is not ... and not isinstance(left, Number):
+            left = left.equal
+        if isinstance(right, Symbol) and right.equal is not ... and not isinstance(right, Number):
+            right = right.equal
+        if isinstance(left, (*_PLAIN, tuple)) and isinstance(right, (*_PLAIN, tuple)):
+            try:
+                return bool(apply(left, right))
+            except (TypeError, ValueError):
+                return Symbol()
+        if isinstance(left, External) and isinstance(right, External) and name in ("eq", "ne"):
+            return (left.dotted == right.dotted) is (name == "eq")
+        if name == "ne":
+            return self.negated(self.compare(node, "eq", operator.eq, left, right))
+        if self.cuts_of((left, right)) or isinstance(left, Number) or isinstance(right, Number):
+            return Symbol("comparison")
+        if isinstance(left, Symbol) and name == "eq" and isinstance(right, (str, int, float)):
+            if right in left.unequal:
+                return False
+            symbol = left
+
+            def settle(side: bool, symbol: Symbol = symbol, constant: Value = right) -> None:
+                if side:
+                    symbol.equal = constant
+                else:
+                    symbol.unequal.add(constant)
+
+            result = self.remember(("eq", left, right), lambda: Symbol("comparison"))
+            self._consequences.setdefault(result, settle)
+            return result
+        if hashable(left) and hashable(right):
+            return self.remember((name, left, right), lambda: Symbol("comparison"))
+        return Symbol("comparison")
+
+    def identical(self, left: Value, right: Value) -> Value:
+        if isinstance(left, Symbol) and right is None:
+            if left.absent is not None:
+                return left.absent
+            if left.truth or left.tensor is not None or left.equal not in (..., None):
+                return False
+            if isinstance(left, Number):
+                return False
+            symbol = left
+
+            def settle(side: bool, symbol: Symbol = symbol) -> None:
+                symbol.absent = side
+                if side:
+                    symbol.truth = False
+
+            result = self.remember(("is", left, None), lambda: Symbol("is None"))
+            self._consequences.setdefault(result, settle)
+            return result
+        if isinstance(left, Symbol) or isinstance(right, Symbol):
+            if left is right:
+                return True
+            if hashable(left) and hashable(right):
+                return self.remember(("is", left, right), lambda: Symbol("is"))
+            return Symbol("is")
+        if isinstance(left, External) and isinstance(right, External):
+            return left.dotted == right.dotted
+        if isinstance(left, _PLAIN) and isinstance(right, _PLAIN):
+            return left is right or (left == right and type(left) is type(right))
+        return left is right
+
+    def contains(self, container: Value, item: Value) -> Value:
+        if isinstance(item, Symbol) and item.equal is not ... and not isinstance(item, Number):
+            item = item.equal
+        if isinstance(container, str) and isinstance(item, str):
+            return item in container
+        if isinstance(container, (tuple, list)) and isinstance(item, _PLAIN):
+            if any(isinstance(c, _PLAIN) and c == item for c in container):
+                return True
+            if all(isinstance(c, _PLAIN) for c in container) and not getattr(container, "open", False):
+                return False
+        elif isinstance(container, dict) and hashable(item):
+            if item in container:
+                return True
+            if not getattr(container, "open", True) and not isinstance(item, Symbol):
+                return False
+        elif isinstance(container, (tuple, list)):
+            if any(c is item for c in container):
+                return True
+            if not isinstance(item, Symbol) and not getattr(container, "open", False):
+                return any(isinstance(c, Symbol) for c in container) and Symbol("in") or False
+        if isinstance(container, ModuleObject) and isinstance(item, str) and container.layer == "ModuleDict":
+            return item in container.keys
+        if isinstance(item, Symbol) and isinstance(container, (tuple, list)):
+            # `mode in ("a", "b")`: once decided, the unknown is one of these.
+            constants = [c for c in container if isinstance(c, (str, int))]
+            result = self.remember(("in", item, tuple(constants)), lambda: Symbol("in"))
+            symbol = item
+
+            def settle(side: bool) -> None:
+                if not side:
+                    symbol.unequal.update(constants)
+
+            self._consequences.setdefault(result, settle)
+            return result
+        if hashable(container) and hashable(item):
+            return self.remember(("in", container, item), lambda: Symbol("in"))
+        return Symbol("in")
+
+    # -- attributes
+
+    def eval_Attribute(self, node: Any) -> Value:
+        return self.attribute(self.evaluate(node.value), node.attr.value, node)
+
+    def attribute(self, owner: Value, name: str, node: cst.CSTNode) -> Value:
+        if isinstance(owner, Tensor):
+            return torch.tensor_attribute(self, owner, name, node)
+        if isinstance(owner, (Object, ModuleObject, OptimizerObject)):
+            return self.object_attribute(owner, name, node)
+        if isinstance(owner, External):
+            return External(torch.canonical(f"{owner.dotted}.{name}"))
+        if isinstance(owner, Symbol):
+            if owner.tensor is not None and name in ("data", "grad", "T", "mT", "requires_grad", "is_leaf", "grad_fn"):
+                return torch.tensor_attribute(self, owner.tensor, name, node)
+            if name == "data" and isinstance(node, cst.Attribute):
+                # Batches, datasets and named tuples have a field of this name: only use as a tensor tells.
+                return owner.attributes.setdefault(name, Symbol(f"{owner.name}.data"))
+            if name not in owner.attributes:
+                made = owner.attributes[name] = Symbol(f"{owner.name}.{name}" if owner.name else name)
+                made.owner = owner
+            return owner.attributes[name]
+        if isinstance(owner, File):
+            scope = self.file(owner)
+            if name in scope.names:
+                return self.lookup_in(scope, name)
+            inner = self.program.find(f"{owner.module}.{name}", owner)
+            return inner if inner is not None else scope.names.setdefault(name, Symbol(name))
+        if isinstance(owner, Class):
+            return self.class_attribute(owner, name)
+        if isinstance(owner, Super):
+            return self.super_attribute(owner, name, node)
+        if isinstance(owner, (Function, Bound)):
+            function = owner.function if isinstance(owner, Bound) else owner
+            if name in ("__name__", "__qualname__"):
+                return function.name
+            if name in ("setter", "deleter", "getter"):
+                return Builtin("setter", lambda _: function)
+            if name == "__wrapped__":
+                return owner
+            return function.attributes.setdefault(name, Symbol(f"{function.name}.{name}"))
+        return python.attribute(self, owner, name, node)
+
+    def class_attribute(self, cls: Class, name: str) -> Value:
+        if name == "__name__":
+            return cls.name
+        if name == "@dataclass":
+            return None
+        try:
+            value = cls.lookup(name)
+        except KeyError:
+            if name == "apply" and cls.derives("torch.autograd.Function"):
+                return Builtin("apply", lambda run, site, args, kwargs: torch.custom_function(run, site, cls, args))
+            value = cls.names[name] = Symbol(f"{cls.name}.{name}")
+        if isinstance(value, Function) and value.wrapper == "class":
+            return Bound(value, cls)
+        return value
+
+    def super_attribute(self, owner: Super, name: str, node: cst.CSTNode) -> Value:
+        target = owner.owner
+        cls = target if isinstance(target, Class) else target.cls
+        if isinstance(cls, Class):
+            try:
+                value = cls.lookup(name, after=owner.after)
+            except KeyError:
+                pass
+            else:
+                return self.bound(value, target, node)
+        return torch.external_method(self, target, name, node, via_super=True)
+
+    def bound(self, value: Value, owner: Value, node: cst.CSTNode) -> Value:
+        if isinstance(value, Function):
+            if value.wrapper == "property":
+                return self.call(Bound(value, owner), [], {}, node)
+            if value.wrapper == "static":
+                return value
+            if value.wrapper == "class":
+                return Bound(value, owner if isinstance(owner, Class) else owner.cls)
+            return Bound(value, owner)
+        return value
+
+    def object_attribute(self, owner: Any, name: str, node: cst.CSTNode) -> Value:
+        if name in owner.attributes:
+            return owner.attributes[name]
+        if name == "__dict__":
+            return Dict(owner.attributes, open=True)
+        if name == "__class__":
+            return owner.cls
+        if isinstance(owner.cls, Class):
+            try:
+                value = owner.cls.lookup(name)
+            except KeyError:
+                pass
+            else:
+                return self.bound(value, owner, node)
+        return torch.external_method(self, owner, name, node)
+
+    def method(self, owner: Any, name: str) -> Value:
+        """A method that a class of the program defines, bound to `owner`; None where there is none."""
+        if isinstance(owner.cls, Class):
+            try:
+                value = owner.cls.lookup(name)
+            except KeyError:
+                return None
+            if isinstance(value, Function):
+                return Bound(value, owner)
+        return None
+
+    def set_attribute(self, owner: Value, name: str, value: Value, node: cst.CSTNode) -> None:
+        if isinstance(owner, (Object, ModuleObject, OptimizerObject)) and isinstance(owner.cls, Class):
+            try:
+                found = owner.cls.lookup(name)
+            except KeyError:
+                found = None
+            if isinstance(found, Function) and found.wrapper == "property":
+                # A property's setter is not told apart from its getter: what it sets is unknown.
+                return
+        torch.set_attribute(self, owner, name, value, node)
+
+    # -- calls
+
+    def eval_Call(self, node: Any) -> Value:
+        function = self.evaluate(node.func)
+        arguments: list[Value] = []
+        keywords: dict[str, Value] = {}
+        open_arguments = False
+        for arg in node.args:
+            value = self.evaluate(arg.value)
+            if arg.star == "*":
+                if isinstance(value, Symbol):
+                    open_arguments = True
+                    arguments.append(self.item(value, 0, node))
+                else:
+                    arguments.extend(self.known_items(value, node))
+                    open_arguments = open_arguments or self.is_open(value)
+            elif arg.star == "**":
+                if isinstance(value, dict):
+                    keywords.update({k: v for k, v in value.items() if isinstance(k, str)})
+                    open_arguments = open_arguments or getattr(value, "open", True)
+                else:
+                    open_arguments = True
+            elif arg.keyword is not None:
+                keywords[arg.keyword.value] = value
+            else:
+                arguments.append(value)
+        return self.call(function, arguments, keywords, node, open_arguments)
+
+    def call(
+        self,
+        function: Value,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        node: cst.CSTNode,
+        open_arguments: bool = False,
+    ) -> Value:
+        self.dropped = None
+        if isinstance(function, Function):
+            return self.enter_function(function, arguments, keywords, node, open_arguments)
+        if isinstance(function, Bound):
+            return self.enter_function(function.function, [function.owner, *arguments], keywords, node, open_arguments)
+        if isinstance(function, TensorMethod):
+            return torch.call_method(self, function, arguments, keywords, node)
+        if isinstance(function, Builtin):
+            return function.call(self, self.site(node), arguments, keywords)
+        if isinstance(function, External):
+            return torch.call_external(self, function.dotted, arguments, keywords, node)
+        if isinstance(function, Class):
+            return self.construct(function, arguments, keywords, node)
+        if isinstance(function, ModuleObject):
+            return self.call_module(function, arguments, keywords, node)
+        if isinstance(function, Partial):
+            return self.call(
+                function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}, node
+            )
+        if isinstance(function, Object):
+            special = self.method(function, "__call__")
+            if special is not None:
+                return self.call(special, arguments, keywords, node, open_arguments)
+            return torch.unknown_call(self, Symbol("call"), arguments, keywords, node)
+        return torch.unknown_call(self, function, arguments, keywords, node)
+
+    def call_module(
+        self, module: ModuleObject, arguments: list[Value], keywords: dict[str, Value], node: cst.CSTNode
+    ) -> Value:
+        site = self.site(node)
+        called = Called(
+            site=site,
+            frame=self.frame,
+            module=module,
+            arguments=tuple(t for a in (*arguments, *keywords.values()) if isinstance(a, Tensor) for t in (a,)),
+        )
+        self.tell(called)
+        forward = self.method(module, "forward") or module.attributes.get("forward")
+        if isinstance(forward, (Bound, Function, Builtin)):
+            result = self.call(forward, arguments, keywords, node)
+        else:
+            result = torch.call_layer(self, module, arguments, keywords, node)
+        outputs = tuple((place, t) for place, t in torch.outputs(result))
+        place = self.returned if forward is not None else None
+        self.tell(
+            Returned(site=site, frame=self.frame, module=module, called=called, outputs=outputs, place=place)
+        )
+        return result
+
+    def construct(
+        self, cls: Class, arguments: list[Value], keywords: dict[str, Value], node: cst.CSTNode
+    ) -> Value:
+        made = torch.new_object(self, cls, node)
+        if isinstance(made, (Symbol, Exception_)):
+            return made
+        try:
+            init = cls.lookup("__init__")
+        except KeyError:
+            init = None
+        if isinstance(init, Function):
+            self.enter_function(init, [made, *arguments], keywords, node)
+        elif "@dataclass" in cls.names:
+            self.fill_fields(cls, made, arguments, keywords)
+        else:
+            torch.initialize(self, made, arguments, keywords, node)
+        if isinstance(made, ModuleObject):
+            made.sealed = True
+        return made
+
+    def fill_fields(self, cls: Class, made: Any, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        names = [f for entry in reversed(cls.line()) if isinstance(entry, Class) for f in entry.names.get("@dataclass", ())]
+        for name in names:
+            if name in cls.names and not isinstance(cls.names[name], (Symbol, External)):
+                made.attributes[name] = cls.names[name]
+            else:
+                made.attributes[name] = Symbol(name)
+        made.attributes.update(zip(names, arguments, strict=False))
+        made.attributes.update(keywords)
+
+    def enter_function(
+        self,
+        function: Function,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        node: cst.CSTNode,
+        open_arguments: bool = False,
+    ) -> Value:
+        self.spend()
+        body = function.node
+        if self.depth >= _DEEPEST_CALL or self.running.count(id(body)) >= 2:
+            return Symbol(function.name, called=Symbol(function.name), arguments=tuple(arguments))
+        self.choices.told.add(id(body))
+        self.choices.kept.append(body)
+        scope = Scope({}, parent=function.scope)
+        self.parameters(function, scope, arguments, keywords, open_arguments)
+        saved = self.chunk, self.scope, self.frame, self.result, self.grad_enabled, self.grad_switch
+        owner = arguments[0] if arguments and isinstance(arguments[0], ModuleObject) else None
+        self.frame = Frame(
+            function.name,
+            call=self.chunk.site(node),
+            caller=self.frame,
+            owner=owner if function.cls is not None else None,
+        )
+        self.chunk, self.scope, self.result = function.chunk, scope, None
+        self.depth += 1
+        self.running.append(id(body))
+        self.classes.append(function.cls)
+        generator = isinstance(body, cst.FunctionDef) and self.program.yields(body)
+        if generator:
+            self.yielded.append(List())
+        left_mode: tuple[bool, Any] | None = None
+        try:
+            if function.grad is not None:
+                self.grad_enabled = function.grad
+                self.grad_switch = None
+            if isinstance(body, cst.Lambda):
+                return self.evaluate(body.body)
+            self.block(body.body.body)
+            left_mode = self.grad_enabled, self.grad_switch
+            if generator:
+                items = self.yielded[-1]
+                if function.wrapper == "context":
+                    return items[0] if items else Symbol()
+                return Iterator_(list(items), function.name, self.site(body), open=True, lists=True)
+            return self.result
+        finally:
+            self.depth -= 1
+            self.running.pop()
+            self.classes.pop()
+            if generator:
+                self.yielded.pop()
+            self.chunk, self.scope, self.frame, self.result, mode, switch = saved
+            if function.grad is not None or left_mode is None:
+                self.grad_enabled, self.grad_switch = mode, switch
+            else:
+                # A bare torch.set_grad_enabled(False) outlives the function.
+                self.grad_enabled, self.grad_switch = left_mode
+            self.dropped = None
+
+    def parameters(
+        self,
+        function: Function,
+        scope: Scope,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        open_arguments: bool,
+    ) -> None:
+        params = function.node.params
+        names = scope.names
+        rest = list(arguments)
+        free = dict(keywords)
+        for param in (*params.posonly_params, *params.params):
+            name = param.name.value
+            if rest:
+                names[name] = rest.pop(0)
+            elif name in free:
+                names[name] = free.pop(name)
+            elif open_arguments:
+                names[name] = self.argument(param)
+            elif name in function.defaults:
+                names[name] = function.defaults[name]
+            else:
+                names[name] = self.argument(param)
+        for param in params.kwonly_params:
+            name = param.name.value
+            if name in free:
+                names[name] = free.pop(name)
+            elif name in function.defaults and not open_arguments:
+                names[name] = function.defaults[name]
+            else:
+                names[name] = self.argument(param)
+        if isinstance(params.star_arg, cst.Param):
+            names[params.star_arg.name.value] = (
+                Symbol(params.star_arg.name.value) if open_arguments and not rest else tuple(rest)
+            )
+        if params.star_kwarg is not None:
+            names[params.star_kwarg.name.value] = Dict(free, open=open_arguments)
+        for name, value in names.items():
+            if isinstance(value, Tensor) and not value.name:
+                value.name = name
+
+    def method_class(self, owner: Value) -> Class | None:
+        """The class whose method is running, for a bare `super()`."""
+        return self.classes[-1] if self.classes and owner is not None else None
+
+    def stop(self) -> Exception:
+        """The program ends here."""
+        return Raised(Exception_(External("builtins.SystemExit")))
+
+    def argument(self, param: Any) -> Value:
+        """What a caller that is not known passes."""
+        symbol = Symbol(param.name.value)
+        if param.annotation is not None:
+            note = dotted_name(param.annotation.annotation)
+            if note.rpartition(".")[2] in ("Tensor", "FloatTensor", "LongTensor"):
+                symbol.tensor = Tensor(requires_grad=MAYBE, name=param.name.value)
+                return symbol.tensor
+            if note in ("int", "float", "str", "bool"):
+                symbol.absent = False
+        return symbol
+
+    def call_entry(self, function: Value, owner: Value, node: Any) -> Value:
+        """Call a function as its own entry, with unknown arguments."""
+        params = function.node.params
+        given = [owner] if owner is not None else []
+        names = [*params.posonly_params, *params.params][len(given) :]
+        arguments = [*given, *(self.argument(p) for p in names)]
+        keywords = {p.name.value: self.argument(p) for p in params.kwonly_params}
+        return self.enter_function(function, arguments, keywords, node, open_arguments=True)
+
+
+def dotted_name(node: Any) -> str:
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if isinstance(node, cst.Name):
+        parts.append(node.value)
+        return ".".join(reversed(parts))
+    return ""
+
+
+def mentions(node: Any, name: str) -> bool:
+    """Whether `name` occurs anywhere below `node`."""
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        if isinstance(current, cst.Name) and current.value == name:
+            return True
+        todo.extend(current.children)
+    return False
+
+
+def leaves_block(node: Any) -> bool:
+    """Whether a block surely leaves its function or loop."""
+    body = node.body
+    if isinstance(node, cst.Else):
+        body = node.body.body
+    elif isinstance(node, cst.If):
+        return leaves_block(node.body) and node.orelse is not None and leaves_block(node.orelse)
+    for statement in body:
+        smalls = statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]
+        for small in smalls:
+            if isinstance(small, (cst.Return, cst.Raise, cst.Break, cst.Continue)):
+                return True
+            if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
+                called = dotted_name(small.value.func)
+                if called in ("sys.exit", "exit", "quit", "os._exit"):
+                    return True
+    return False
+
+
+def is_suppressing(run: Interpreter, item: Any) -> bool:
+    call = item.item
+    if not isinstance(call, cst.Call):
+        return False
+    name = dotted_name(call.func)
+    return name.endswith(("suppress", "raises", "assertRaises", "assertRaisesRegex"))
+
+
+def hashable(value: Value) -> bool:
+    if isinstance(value, tuple):
+        return all(hashable(v) for v in value)
+    if isinstance(value, slice):
+        return False
+    return getattr(type(value), "__hash__", None) is not None
+
+
+_DUNDER = {"div": "truediv", "floor_divide": "floordiv", "remainder": "mod", "bitwise_and": "and", "bitwise_or": "or"}
+_STATEMENTS: dict[type, Callable[[Interpreter, Any], str | None]] = {
+    getattr(cst, name[4:]): method for name, method in vars(Interpreter).items() if name.startswith("run_")
+}
+_EXPRESSIONS: dict[type, Callable[[Interpreter, Any], Value]] = {
+    getattr(cst, name[5:]): method
+    for name, method in vars(Interpreter).items()
+    if name.startswith("eval_") and hasattr(cst, name[5:])
+}
+
+__all__ = ["Choices", "Interpreter", "OutOfBudget", "Raised", "NO", "External"]

@@ -1,0 +1,147 @@
+"""Tells the traces of a program: every entry, on as many paths as it takes to see each side of its conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from gradlint.program import File, Program
+from gradlint.shadow import torch
+from gradlint.shadow.chunks import Chunk
+from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
+from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
+from gradlint.trace import NO, Tensor, Trace
+
+_MOST_PATHS = 10
+_STEPS = 240_000
+"""For all paths of one entry together."""
+
+
+def tell(program: Program) -> Iterator[list[Trace]]:
+    """The traces of each entry of `program`, entry by entry."""
+    choices = Choices()
+    for file in program.files.values():
+        yield from _entry(program, choices, file, None, None)
+    for file in program.files.values():
+        for chunk in reversed(file.chunks):
+            if chunk.kind == "def":
+                node = next((s for s in chunk.body if isinstance(s, cst.FunctionDef)), None)
+                if node is not None and id(node.body.body) and id(node) not in choices.told:
+                    yield from _entry(program, choices, file, chunk, None)
+            elif chunk.kind == "class":
+                yield from _class_entries(program, choices, file, chunk)
+
+
+def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
+    node = next((s for s in chunk.body if isinstance(s, cst.ClassDef)), None)
+    if node is None:
+        return
+    methods = [s for s in node.body.body if isinstance(s, cst.FunctionDef)]
+    # What other methods call is told with them: the likely callers come first.
+    methods.sort(key=lambda m: _ORDER.get(m.name.value, 2))
+    for method in methods:
+        if id(method) not in choices.told and method.name.value != "__init__":
+            yield from _entry(program, choices, file, chunk, method.name.value)
+    for method in methods:
+        if method.name.value == "__init__" and id(method) not in choices.told:
+            yield from _entry(program, choices, file, chunk, "__init__")
+
+
+_ORDER = {"fit": 0, "train": 0, "run": 0, "main": 0, "training_step": 1, "forward": 1}
+
+
+def _entry(
+    program: Program, choices: Choices, file: File, chunk: Chunk | None, method: str | None
+) -> Iterator[list[Trace]]:
+    traces = []
+    left = _STEPS
+    for _ in range(_MOST_PATHS):
+        choices.fresh = False
+        name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
+        run = Interpreter(program, choices, name, steps=min(left, _STEPS // 2))
+        given = run.steps
+        try:
+            _walk(run, file, chunk, method)
+        except OutOfBudget:
+            run.trace.complete = False
+        except Raised:
+            pass
+        traces.append(run.trace)
+        left -= given - max(run.steps, 0)
+        if not choices.fresh or left <= 0:
+            break
+    if traces:
+        yield traces
+
+
+def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None) -> None:
+    run.chunk = file.chunks[0] if file.chunks else run.program.empty
+    if chunk is None:
+        run.trace.whole_program = True
+        run.file(file, main=True)
+        return
+    scope = run.file(file)
+    run.trace.events.clear()
+    value = run.lookup_in(scope, chunk.defines)
+    run.chunk, run.scope = chunk, scope
+    node = chunk.body[0]
+    if method is None:
+        if isinstance(value, Function):
+            run.call_entry(value, None, node)
+        return
+    if not isinstance(value, Class):
+        return
+    _walk_method(run, value, method, node)
+
+
+def _walk_method(run: Interpreter, cls: Class, method: str, node: cst.CSTNode) -> None:
+    function = cls.names.get(method)
+    if not isinstance(function, Function):
+        return
+    if method == "__init__":
+        run.call_entry(function, torch.new_object(run, cls, node), node)
+        return
+    if function.wrapper == "static":
+        run.call_entry(function, None, node)
+        return
+    if function.wrapper == "class":
+        run.call_entry(function, cls, node)
+        return
+    made = _instance(run, cls, node)
+    if isinstance(made, ModuleObject) and method == "forward":
+        _forward(run, made, function, node)
+    else:
+        run.call_entry(function, made, node)
+
+
+def _instance(run: Interpreter, cls: Class, node: cst.CSTNode) -> Value:
+    """An instance made with unknown arguments."""
+    made = torch.new_object(run, cls, node)
+    try:
+        init = cls.lookup("__init__")
+    except KeyError:
+        init = None
+    if isinstance(init, Function) and not isinstance(made, Symbol):
+        try:
+            run.call_entry(init, made, node)
+        except Raised:
+            pass
+    elif not isinstance(made, Symbol):
+        torch.initialize(run, made, [], {}, node)
+        if "@dataclass" in cls.names:
+            run.fill_fields(cls, made, [], {})
+    if isinstance(made, ModuleObject):
+        made.sealed = True
+    return made
+
+
+def _forward(run: Interpreter, module: ModuleObject, function: Function, node: cst.CSTNode) -> None:
+    """A module whose caller is not known: suppose that some loss reads all its outputs."""
+    result = run.call_entry(function, module, node)
+    run.supposing = True
+    site = run.site(node)
+    for _, tensor in torch.outputs(result):
+        if isinstance(tensor, Tensor) and tensor.requires_grad is not NO:
+            torch.backward(run, site, tensor, {"retain_graph": True})
+    run.supposing = False

@@ -1,0 +1,396 @@
+"""The values that the shadow teller computes with.
+
+What the source fixes is a plain Python value (None, bool, int, float, str, tuple, slice).  A tensor is a
+`trace.Tensor`.  Everything else is one of these; an unknown is a `Symbol`, the same each time it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gradlint.trace import MAYBE, Cut, Exhausted, Known, Module, Node, Optimizer, Site, Storage, Tensor
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from gradlint.shadow.chunks import Chunk
+
+Value = Any
+
+
+class Symbol:
+    """An unknown value.  What is decided about it on a path holds for the rest of the path."""
+
+    __slots__ = (
+        "absent",
+        "arguments",
+        "attributes",
+        "called",
+        "cuts",
+        "equal",
+        "items",
+        "iterated",
+        "name",
+        "owner",
+        "tensor",
+        "truth",
+        "unequal",
+    )
+
+    def __init__(self, name: str = "", called: Value = None, arguments: tuple[Value, ...] = ()) -> None:
+        self.name = name
+        self.called = called
+        """The unknown callable that returned it."""
+        self.arguments = arguments
+        self.attributes: dict[str, Value] = {}
+        self.items: dict[Value, Value] = {}
+        self.truth: bool | None = None
+        self.absent: bool | None = None
+        """Whether it is None."""
+        self.equal: Value = ...
+        """The constant that it equals; `...` where that is open."""
+        self.unequal: set[Value] = set()
+        self.tensor: Tensor | None = None
+        """The tensor it is, once something used it as one."""
+        self.iterated = False
+        """It is an element of an unknown iterable (a batch of a loader)."""
+        self.cuts: tuple[Cut, ...] = ()
+        self.owner: Value = None
+        """The unknown whose attribute it is; `name` ends with the attribute's name."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name or 'unknown'}>"
+
+
+class Number(Symbol):
+    """A Python number of unknown value that came out of a tensor (`item()`, `float(x)`)."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, name: str, cuts: tuple[Cut, ...], source: Tensor | None = None) -> None:
+        super().__init__(name)
+        self.cuts = cuts
+        self.source = source
+
+
+class List(list[Value]):
+    """A Python list; `open` where it may hold more than is known."""
+
+    __slots__ = ("bounded", "made", "open")
+
+    def __init__(self, items: Any = (), open: bool = False) -> None:
+        super().__init__(items)
+        self.open = open
+        self.bounded = False
+        """A deque with `maxlen`: it drops what it held."""
+        self.made: Site | None = None
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Dict(dict[Value, Value]):
+    """A Python dict; `open` where it may hold more than is known; `default` for a defaultdict's factory."""
+
+    __slots__ = ("alias", "default", "open", "template")
+
+    def __init__(self, items: Any = (), open: bool = False, default: Value = None) -> None:
+        super().__init__(items)
+        self.open = open
+        self.default = default
+        self.alias: Any = None
+        """The `Aliased` event, where this is a `state_dict()`."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Set(Dict):
+    """A Python set: the keys count."""
+
+    __slots__ = ()
+
+
+@dataclass(eq=False, slots=True)
+class External:
+    """Something imported that is not among the linted files, by its dotted name."""
+
+    dotted: str
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """The names of a module, a function call, or a class body."""
+
+    names: dict[str, Value]
+    parent: Scope | None = None
+    chunk: Chunk | None = None
+    declared_global: set[str] = field(default_factory=set)
+    nonlocal_names: set[str] = field(default_factory=set)
+    is_class: bool = False
+    file: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Function:
+    node: cst.FunctionDef | cst.Lambda
+    chunk: Chunk
+    scope: Scope
+    name: str
+    cls: Class | None = None
+    defaults: dict[str, Value] = field(default_factory=dict)
+    grad: bool | None = None
+    """The grad mode that its decorators switch to."""
+    wrapper: str = ""
+    """'static', 'class', 'property', 'context' or ''."""
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Bound:
+    """A function bound to its first argument."""
+
+    function: Function
+    owner: Value
+
+
+@dataclass(eq=False, slots=True)
+class Builtin:
+    """A method or function that the teller itself knows, with what it is a method of."""
+
+    name: str
+    call: Callable[..., Value]
+
+
+@dataclass(eq=False, slots=True)
+class TensorMethod:
+    tensor: Tensor
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class Class:
+    name: str
+    node: cst.ClassDef
+    chunk: Chunk
+    scope: Scope
+    bases: list[Value]
+    names: dict[str, Value] = field(default_factory=dict)
+
+    def line(self) -> list[Value]:
+        """Its method resolution order: classes, and what is external among the bases."""
+        order: list[Value] = [self]
+        for base in self.bases:
+            for value in base.line() if isinstance(base, Class) else [base]:
+                if value in order:
+                    order.remove(value)
+                order.append(value)
+        return order
+
+    def lookup(self, name: str, after: Class | None = None) -> Value:
+        """The attribute `name` of the class or its bases (`after` one of them); raises KeyError."""
+        passed = after is None
+        for entry in self.line():
+            if passed and isinstance(entry, Class) and name in entry.names:
+                return entry.names[name]
+            passed = passed or entry is after
+        raise KeyError(name)
+
+    def externals(self) -> list[External]:
+        return [entry for entry in self.line() if isinstance(entry, External)]
+
+    def is_open(self) -> bool:
+        """Whether a base is not known, so that any attribute may exist."""
+        return any(not isinstance(entry, Class) and not _is_known_base(entry) for entry in self.line())
+
+    def derives(self, *dotted: str) -> bool:
+        return any(entry.dotted in dotted for entry in self.externals())
+
+
+def _is_known_base(entry: Value) -> bool:
+    return isinstance(entry, External) and entry.dotted.startswith(("torch.", "builtins.", "abc.", "typing.", "enum."))
+
+
+class Object:
+    """An instance of a class of the program."""
+
+    __slots__ = ("attributes", "cls")
+
+    def __init__(self, cls: Value) -> None:
+        self.cls = cls
+        self.attributes: dict[str, Value] = {}
+
+
+class ModuleObject(Module):
+    """An `nn.Module`: of a class of the program, or a layer or container of torch."""
+
+    def __init__(self, cls: Value, kind: str, site: Site | None, layer: str = "") -> None:
+        super().__init__(kind=kind, site=site)
+        self.cls = cls
+        self.layer = layer
+        """The torch class that it is or derives from: 'Linear', 'Sequential', '' for plain `nn.Module`."""
+        self.attributes: dict[str, Value] = {}
+        self.children: list[Value] = []
+        """What a container holds, in order."""
+        self.keys: list[str] = []
+        self.buffers: set[str] = set()
+        self.options: dict[str, Value] = {}
+        self.sealed = False
+        """Its `__init__` has ended."""
+
+    def members(self) -> Iterator[tuple[str, Value]]:
+        """Registered parameters, buffers and children with their names."""
+        keys = self.keys or [str(i) for i in range(len(self.children))]
+        yield from zip(keys, self.children, strict=False)
+        for name, value in self.attributes.items():
+            if isinstance(value, (ModuleObject, Symbol)) or (isinstance(value, Tensor) and value.is_parameter):
+                yield name, value
+
+    def named_tensors(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
+        seen = set() if seen is None else seen
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        for name, value in self.members():
+            if isinstance(value, Tensor):
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    yield prefix + name, value
+            elif isinstance(value, ModuleObject):
+                yield from value.named_tensors(f"{prefix}{name}.", seen)
+
+    def tensors(self) -> Iterator[Tensor]:
+        return (tensor for _, tensor in self.named_tensors())
+
+    def modules(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, ModuleObject]]:
+        seen = set() if seen is None else seen
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, value in self.members():
+            if isinstance(value, ModuleObject):
+                yield from value.modules(f"{prefix}.{name}" if prefix else name, seen)
+
+    def unknown_members(self) -> bool:
+        """Whether some module below it may hold parameters that are not known."""
+        for _, module in self.modules():
+            if module.opaque:
+                return True
+            for _, value in module.members():
+                if isinstance(value, Symbol) and value.truth is not False and value.absent is not True:
+                    return True
+        return False
+
+
+class OptimizerObject(Optimizer):
+    def __init__(self, cls: Value, kind: str, site: Site) -> None:
+        super().__init__(kind=kind, site=site)
+        self.cls = cls
+        self.attributes: dict[str, Value] = {}
+
+
+@dataclass(eq=False, slots=True)
+class Scheduler:
+    optimizer: Optimizer | None
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class GradScaler:
+    site: Site
+    enabled: Value = True
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Loader:
+    """A DataLoader: what one batch looks like is computed when it is iterated."""
+
+    dataset: Value
+    options: dict[str, Value]
+
+
+@dataclass(eq=False, slots=True)
+class Iterator_:
+    """A Python iterator: it can be read to its end once."""
+
+    items: list[Value]
+    what: str
+    made: Site
+    open: bool = False
+    used: Site | None = None
+    """Where it was read to its end."""
+    whole: Value = None
+    """The module whose parameters it yields."""
+    lists: bool = False
+    exhausted: Exhausted | None = None
+
+
+@dataclass(eq=False, slots=True)
+class GradContext:
+    """`torch.no_grad()`, `enable_grad()`, `set_grad_enabled(x)`, `inference_mode()`."""
+
+    enabled: bool | None
+    before: bool | None = None
+    """Set where making it already switched the mode (`set_grad_enabled`)."""
+
+
+@dataclass(eq=False, slots=True)
+class Super:
+    owner: Value
+    after: Class
+
+
+@dataclass(eq=False, slots=True)
+class Exception_:
+    cls: Value
+    arguments: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Distribution:
+    """A `torch.distributions` object: its parameters are what its log-probabilities depend on."""
+
+    kind: str
+    parameters: list[Tensor]
+
+
+@dataclass(eq=False, slots=True)
+class Partial:
+    function: Value
+    arguments: tuple[Value, ...]
+    keywords: dict[str, Value]
+
+
+def tensors_in(value: Value, depth: int = 4) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a nested value, each with its place in it."""
+    if isinstance(value, Tensor):
+        yield "", value
+    elif depth and isinstance(value, (tuple, list)):
+        for i, item in enumerate(value):
+            for place, tensor in tensors_in(item, depth - 1):
+                yield f"{i}.{place}".rstrip("."), tensor
+    elif depth and isinstance(value, dict):
+        for key, item in value.items():
+            for place, tensor in tensors_in(item, depth - 1):
+                yield f"{key}.{place}".rstrip("."), tensor
+    elif depth and isinstance(value, Object):
+        for key, item in value.attributes.items():
+            for place, tensor in tensors_in(item, depth - 1):
+                yield f"{key}.{place}".rstrip("."), tensor
+
+
+__all__ = [
+    "MAYBE", "Bound", "Builtin", "Class", "Dict", "Distribution", "Exception_", "External", "Function", "GradContext", "GradScaler",
+    "Iterator_", "Known", "List", "Loader", "ModuleObject", "Node", "Number", "Object", "OptimizerObject", "Partial",
+    "Scheduler", "Scope", "Set", "Storage", "Super", "Symbol", "TensorMethod", "Value", "tensors_in",
+]  # fmt: skip

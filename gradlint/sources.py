@@ -1,0 +1,248 @@
+"""From paths to sources: which files a run lints, and their text.
+
+Everything that is wrong with a file is a finding on it; only a path that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import stat
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from gradlint import notebook
+from gradlint.faults import unreadable
+from gradlint.notebook import Cell
+from gradlint.rule import Finding
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+LARGEST = 5_000_000
+"""A longer text, in characters, is data or generated; it gets a finding in place of minutes of work."""
+DEFAULT_EXCLUDE = (
+    ".bzr",
+    ".direnv",
+    ".eggs",
+    ".git",
+    ".hg",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".nox",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "__pypackages__",
+    "_build",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file's text, decoded, without byte order mark, every line ended by a newline character alone."""
+
+    path: str
+    """As given by the user and printed."""
+    text: str
+    cells: tuple[Cell, ...] = ()
+    """For a notebook its code cells, whose lines `text` joins."""
+
+    def place(self, line: int) -> tuple[int | None, int]:
+        """The cell that a line of `text` stands in and the line in it; no cell in a plain file."""
+        for cell in self.cells:
+            if line < cell.first_line + cell.lines:
+                return cell.number, line - cell.first_line + 1
+        return None, line
+
+
+class PathMissing(ValueError):
+    """A path that the user gave is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excludes:
+    """Patterns as in .gitignore, read from the folder `root`."""
+
+    root: Path
+    patterns: tuple[str, ...] = DEFAULT_EXCLUDE
+    force: bool = False
+    """Also leave out what the user named; pre-commit names every file."""
+
+
+def find(paths: Sequence[str], excludes: Excludes) -> tuple[list[str], list[Finding]]:
+    """The files to lint under `paths`, each once, in a fixed order; and a finding for every closed folder.
+
+    A file that is named is linted whatever it is called, and a folder that is named is entered, unless
+    `excludes.force`.  Raises PathMissing.
+    """
+    spec = GitIgnoreSpec.from_lines(excludes.patterns)
+    found: dict[str, str] = {}
+    closed: list[Finding] = []
+    for given in paths:
+        path = os.path.normpath(given)
+        if not os.path.exists(path):
+            raise PathMissing(f"no such file or folder: {given}")
+        excluded = _matches(spec, path, excludes.root, folder=os.path.isdir(path))
+        if excluded and excludes.force:
+            continue
+        if os.path.isdir(path):
+            # A pattern that hits the named folder itself would hit everything in it.
+            root = Path(path) if excluded else excludes.root
+            files: Iterable[str] = _walk(path, spec, root, _ignores_above(path), closed)
+        else:
+            files = [path]
+        for file in files:
+            found.setdefault(os.path.realpath(file), file)
+    return sorted(found.values(), key=lambda file: file.split(os.sep)), closed
+
+
+def _matches(spec: GitIgnoreSpec, path: str, root: Path, *, folder: bool) -> bool:
+    relative = os.path.relpath(os.path.abspath(path), root.absolute())
+    if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
+        relative = os.path.basename(os.path.abspath(path))
+    return bool(relative) and spec.match_file(relative.replace(os.sep, "/") + "/" * folder)
+
+
+Ignores = tuple[tuple[str, GitIgnoreSpec], ...]
+"""The .gitignore files in force, each with its folder, the nearest last."""
+
+
+def _ignored(ignores: Ignores, path: str, *, folder: bool) -> bool:
+    absolute = os.path.abspath(path)
+    for base, spec in reversed(ignores):
+        relative = os.path.relpath(absolute, base).replace(os.sep, "/") + "/" * folder
+        verdict = spec.check_file(relative).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _read_ignores(folder: str, name: str = ".gitignore") -> Ignores:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8-sig", errors="replace") as lines:
+            return ((os.path.abspath(folder), GitIgnoreSpec.from_lines(lines.read().splitlines())),)
+    except (OSError, ValueError):
+        return ()
+
+
+def _ignores_above(path: str) -> Ignores:
+    """What the folders from the repository's root down to the parent of `path` ignore in it."""
+    folder = os.path.abspath(path)
+    above: Ignores = ()
+    if os.path.exists(os.path.join(folder, ".git")):
+        return _read_ignores(folder, os.path.join(".git", "info", "exclude"))
+    while (parent := os.path.dirname(folder)) != folder:
+        folder = parent
+        above = _read_ignores(folder) + above
+        if os.path.exists(os.path.join(folder, ".git")):
+            above = _read_ignores(folder, os.path.join(".git", "info", "exclude")) + above
+            # Who names an ignored folder wants it linted.
+            return () if _ignored(above, path, folder=True) else above
+    return ()
+
+
+def _walk(
+    folder: str, spec: GitIgnoreSpec, root: Path, ignores: Ignores, closed: list[Finding]
+) -> Iterator[str]:
+    """The files under `folder`.  Linked folders are not entered, so there are no loops."""
+    ignores += _read_ignores(folder)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        closed.append(unreadable(folder, f"the folder cannot be listed: {error.strerror}"))
+        return
+    for entry in entries:
+        path = os.path.normpath(entry.path)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if not is_folder and not (entry.name.endswith(SUFFIXES) and os.path.isfile(path)):
+            continue
+        # An ignored folder is left out as a whole: git does not look in it for exceptions either.
+        if _matches(spec, path, root, folder=is_folder) or _ignored(ignores, path, folder=is_folder):
+            continue
+        if is_folder:
+            yield from _walk(path, spec, root, ignores, closed)
+        else:
+            yield path
+
+
+def read(path: str) -> Source | Finding | None:
+    """The source at `path`; a finding where it cannot be read; None for another language's notebook."""
+    try:
+        with open(path, "rb") as file:
+            # A device has no end.
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read() if regular else file.read(LARGEST * 4)
+    except OSError as error:
+        return unreadable(path, f"the file cannot be read: {error.strerror}")
+    except ValueError as error:
+        return unreadable(path, f"the file cannot be read: {error}")
+    return decode(path, content)
+
+
+def decode(path: str, content: bytes) -> Source | Finding | None:
+    """As `read`, with the bytes given; `path` says by its name whether they are a notebook."""
+    is_notebook = path.endswith(".ipynb")
+    text = _text(path, content, cookie=not is_notebook)
+    if isinstance(text, Finding):
+        return text
+    cells: tuple[Cell, ...] = ()
+    if is_notebook:
+        try:
+            text, cells = notebook.read(text)
+        except notebook.NotANotebook as error:
+            return unreadable(path, str(error), error.line, error.column)
+        if not cells:
+            return None
+    if len(text) > LARGEST:
+        return unreadable(
+            path, f"the file has {len(text):,} characters; more than {LARGEST:,} are not linted"
+        )
+    # NUL bytes and lone surrogates can come out of JSON and odd codecs too, and no parser takes them.
+    if odd := re.search("[\0\ud800-\udfff]", text):
+        line = text.count("\n", 0, odd.start()) + 1
+        what = "a NUL byte" if odd[0] == "\0" else "half of a surrogate pair"
+        return unreadable(
+            path, f"the file holds {what}", line, odd.start() - text.rfind("\n", 0, odd.start())
+        )
+    return Source(path, text, cells)
+
+
+def _text(path: str, content: bytes, *, cookie: bool) -> str | Finding:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return unreadable(path, "the file is UTF-16, which Python does not read; save it as UTF-8")
+    encoding = "utf-8"
+    if cookie:
+        try:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        except (SyntaxError, ValueError) as error:
+            # The same error stands for bytes that are no UTF-8 in the first two lines; decoding says more.
+            if "unknown encoding" in str(error) or "encoding problem" in str(error):
+                return unreadable(path, f"{error}, named by the file's first lines")
+    content = content.removeprefix(codecs.BOM_UTF8)
+    encoding = encoding.removesuffix("-sig")
+    try:
+        return _lines(content.decode(encoding))
+    except UnicodeDecodeError as error:
+        before = _lines(content[: error.start].decode(encoding, "replace"))
+        what = f"the byte 0x{content[error.start]:02x} is not valid {encoding.upper()}"
+        hint = "save the file as UTF-8 or name its encoding (`# coding: ...`)"
+        return unreadable(path, f"{what}; {hint}", before.count("\n") + 1, len(before) - before.rfind("\n"))
+    except (UnicodeError, LookupError) as error:
+        return unreadable(path, f"the file's bytes are not what its encoding says: {error}")
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import YES, Backward, Edge, Made, Trace, leaves
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    if not trace.told(Backward):
+        return
+    for made in trace.told(Made):
+        if made.op != "mul" or len(made.inputs) != 2:
+            continue
+        for score, weight in (made.inputs, made.inputs[::-1]):
+            if score.tensor.note != "log_prob" or weight.tensor.note == "log_prob":
+                continue
+            if score.requires_grad is not YES or weight.requires_grad is not YES:
+                continue
+            policy, value = _owners(score), _owners(weight)
+            if policy and value and not policy & value:
+                source = weight.tensor.site
+                yield Claim(
+                    made.site,
+                    f"`{weight.tensor.name or 'the weight of the log-probability'}` requires grad: "
+                    "the policy's loss trains the network that it comes from",
+                    (Reason(source, "it depends on that network here"),) if source is not None else (),
+                    "detach the weight: `advantage.detach()`",
+                )
+
+
+def _owners(edge: Edge) -> set[int]:
+    return {id(leaf) for leaf in leaves(edge.grad_fn) if leaf.is_parameter and leaf.requires_grad is YES}

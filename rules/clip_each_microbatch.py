@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import Backward, Cleared, Clipped, Scaler, Stepped, Trace
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    first: Clipped | None = None
+    added: Backward | None = None
+    unscaled = False
+    stepping = {event.frame.function for event in trace.told(Stepped)}
+    for event in trace.events:
+        if isinstance(event, (Cleared, Stepped)):
+            first = added = None
+            unscaled = False
+        elif isinstance(event, Scaler):
+            unscaled = unscaled or event.call == "unscale_"
+        elif isinstance(event, Backward) and event.wanted is None:
+            added = event if first is not None else None
+        elif isinstance(event, Clipped):
+            if first is not None and added is not None and first.site is event.site and stepping and not unscaled:
+                yield Claim(
+                    event.site,
+                    "the partial sum of gradients is clipped after every backward",
+                    (Reason(added.site, "this backward adds to gradients that were already clipped"),),
+                    "clip once, right before `optimizer.step()`",
+                )
+            first = event

@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import Backward, Site, Stored, Tensor, Trace, graph
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    backwards = [b for b in trace.told(Backward) if not b.assumed]
+    visits = [(b, {id(node) for node in graph(b.edge.grad_fn)}) for b in backwards]
+    first: dict[tuple[Site, int], Stored] = {}
+    for stored in trace.told(Stored):
+        if not stored.grows or not stored.turns or stored.tensor.grad_fn is None:
+            continue
+        key = stored.site, id(stored.container) if isinstance(stored.container, list) else 0
+        before = first.setdefault(key, stored)
+        if before is stored or before.turns == stored.turns:
+            continue
+        loop = next((a[0] for a, b in zip(before.turns, stored.turns, strict=False) if a != b), None)
+        if loop is None or not _kept(before, stored):
+            continue
+        node = id(before.tensor.grad_fn)
+        trained = [b for b, nodes in visits if node in nodes or b.root is before.tensor]
+        if not trained or any(b.index > before.index and b.turns[: len(before.turns)] != before.turns for b in trained):
+            continue
+        if not any(turn[0] is loop for turn in trained[0].turns):
+            continue
+        yield Claim(
+            stored.site,
+            "this keeps a loss with its graph: the graphs of all iterations stay in memory",
+            (Reason(trained[0].site, "its graph has done its work here"),),
+            "keep a number: `loss.item()` or `loss.detach()`",
+        )
+
+
+def _kept(before: Stored, stored: Stored) -> bool:
+    if isinstance(stored.container, list):
+        return any(item is before.tensor for item in _flat(stored.container))
+    total, old = stored.container, before.container
+    if not isinstance(total, Tensor) or not isinstance(old, Tensor) or old.grad_fn is None:
+        return False
+    return total.grad_fn is not None and any(node is before.tensor.grad_fn for node in graph(total))
+
+
+def _flat(value: object) -> Iterator[object]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _flat(item)
+    else:
+        yield value

@@ -1,0 +1,20 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import NO, Backward, Trace
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    for backward in trace.told(Backward):
+        cuts = [c for c in backward.root.cuts if c.switch is None or c.switch.scoped]
+        if backward.edge.requires_grad is not NO or not backward.root.certain or backward.assumed or not cuts:
+            continue
+        if len(cuts) < len(backward.root.cuts) or any(c.how == "checkpoint" for c in cuts):
+            continue
+        cut = cuts[-1]
+        yield Claim(
+            cut.site,
+            f"the loss is cut from the graph by `{cut.how}`, so backward raises",
+            (Reason(cut.site, "the graph ends here"), Reason(backward.site, "backward finds no graph here")),
+            "keep it a tensor operation: `torch.stack` for `torch.tensor`, no `item()` or `detach()` on the way",
+        )

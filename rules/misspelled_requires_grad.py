@@ -1,0 +1,22 @@
+import difflib
+from collections.abc import Iterator
+
+from gradlint.rule import Claim
+from gradlint.trace import AttributeSet, Tensor, Trace
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    for event in trace.told(AttributeSet):
+        if not isinstance(event.owner, Tensor) or not event.owner.certain or not isinstance(event.value, bool):
+            continue
+        if event.attribute in ("retains_grad", "requires_grad"):
+            continue
+        close = difflib.SequenceMatcher(None, event.attribute, "requires_grad").ratio() > 0.85
+        if close or event.attribute in ("trainable", "need_grad", "needs_grad", "require_gradient"):
+            yield Claim(
+                event.site,
+                f"`{event.attribute}` is a new attribute without meaning: `{event.owner.name or 'the tensor'}` "
+                "requires grad as before",
+                (),
+                "write `requires_grad`",
+            )

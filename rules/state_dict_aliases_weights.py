@@ -1,0 +1,24 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import Mutated, Restored, Trace
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    for restored in trace.told(Restored):
+        alias = restored.alias
+        own = {id(storage) for storage in alias.storages}
+        if {id(t.storage) for t in restored.module.tensors()} != own:
+            continue
+        for write in trace.events[alias.index : restored.index]:
+            if isinstance(write, Mutated) and id(write.storage) in own:
+                yield Claim(
+                    alias.site,
+                    "this state_dict shares memory with the weights, so it is no backup",
+                    (
+                        Reason(write.site, "the weights are overwritten here, and the backup with them"),
+                        Reason(restored.site, "what is restored here is what the weights already are"),
+                    ),
+                    "keep `copy.deepcopy(model.state_dict())`",
+                )
+                break

@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import Backward, Site, Stored, Trace, graph
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    if not trace.whole_program:
+        return
+    visited = {id(node) for b in trace.told(Backward) for node in graph(b.edge.grad_fn)}
+    first: dict[Site, Stored] = {}
+    for stored in trace.told(Stored):
+        node = stored.tensor.grad_fn
+        if stored.where != "attribute" or node is None or id(node) in visited:
+            continue
+        before = first.setdefault(stored.site, stored)
+        if before is stored or not _other_turn(before, stored):
+            continue
+        if before.tensor is not stored.tensor and any(n is before.tensor.grad_fn for n in graph(node)):
+            yield Claim(
+                stored.site,
+                f"`{stored.name}` carries its graph into the next iteration and nothing ever cuts it: it grows without end",
+                (Reason(node.site, "each turn adds to the graph of the turn before"),),
+                "keep it detached: `self.hidden = hidden.detach()`",
+            )
+
+
+def _other_turn(before: Stored, stored: Stored) -> bool:
+    """Whether the outermost loop around both has moved on."""
+    return bool(before.turns and stored.turns) and before.turns[0] != stored.turns[0]

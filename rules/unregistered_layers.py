@@ -1,0 +1,49 @@
+from collections.abc import Iterator
+
+from gradlint.rule import Claim, Reason
+from gradlint.trace import NO, Assigned, Built, Module, Trace
+
+
+def check(trace: Trace) -> Iterator[Claim]:
+    held = {id(p) for built in trace.told(Built) for p in built.optimizer.parameters}
+    for assigned in trace.told(Assigned):
+        owner, value = assigned.owner, assigned.value
+        if not isinstance(owner, Module) or not isinstance(value, (list, tuple, dict)):
+            continue
+        layers = [m for m in _modules(value) if any(p.requires_grad is not NO for p in m.tensors())]
+        # One known layer in a list of one hides it from `parameters()` on purpose.
+        if not layers or len(value) == 1:
+            continue
+        registered = {id(p) for p in owner.tensors()} | held
+        for root in trace.modules:
+            if root is not owner:
+                registered |= {id(p) for p in root.tensors()} if root not in layers and _holds(root, layers) else set()
+        lost = [m for m in layers if not any(id(p) in registered for p in m.tensors())]
+        if len(lost) < len(layers):
+            continue
+        kind = {list: "list", tuple: "tuple"}.get(type(value).__mro__[-2], "list")
+        kind = "dict" if isinstance(value, dict) else kind
+        first = lost[0].site
+        yield Claim(
+            assigned.site,
+            f"`{assigned.attribute}` holds layers in a plain {kind}: they are not in `parameters()`, no optimizer trains "
+            "them, `.to()` does not move them",
+            (Reason(first, "a layer with parameters"),) if first is not None else (),
+            f"use `nn.Module{'Dict' if kind == 'dict' else 'List'}`",
+        )
+
+
+def _modules(value: object) -> Iterator[Module]:
+    if isinstance(value, Module):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _modules(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _modules(item)
+
+
+def _holds(root: Module, layers: list[Module]) -> bool:
+    inside = {id(p) for p in root.tensors()}
+    return any(id(p) in inside for m in layers for p in m.tensors())
