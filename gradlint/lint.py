@@ -78,7 +78,9 @@ class Claims:
                 severity=rule.page.severity,
                 span=claim.site.span,
                 message=claim.message,
-                because=tuple(Because(reason.site.span, reason.text) for reason in claim.because),
+                because=tuple(
+                    Because(reason.site.span, reason.text) for reason in claim.because if reason.site.known
+                ),
                 instead=claim.instead,
             )
             for rule, claim in self.said.values()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 
 class Known(enum.Enum):
@@ -44,6 +44,8 @@ class Site:
     """Where in the source something happens.  Tellers subclass it; equal sites are the same place."""
 
     __slots__ = ()
+    known = False
+    """Whether it has a place at all: what unknown code does has none."""
 
     @property
     def span(self) -> Span:
@@ -513,6 +515,7 @@ class Trace:
     modules: list[Module] = field(default_factory=list)
     whole_program: bool = False
     """The entry is a program's body: optimizers, modules and loops are all that there are."""
+    _kinds: dict[type, list[Event]] = field(default_factory=dict)
 
     def sites(self) -> set[Site]:
         return {event.site for event in self.events}
@@ -530,5 +533,8 @@ class Trace:
         return {id(p) for o in optimizers for p in o.parameters}
 
     def told(self, kind: type[E]) -> list[E]:
-        """The events of one kind, in order."""
-        return [event for event in self.events if type(event) is kind]
+        """The events of one kind, in order.  The trace must have been told to its end."""
+        if not self._kinds and self.events:
+            for event in self.events:
+                self._kinds.setdefault(type(event), []).append(event)
+        return cast("list[E]", self._kinds.get(kind, []))

@@ -5,6 +5,8 @@ from gradlint.trace import Called, Made, Module, Mutated, Returned, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    if not any(isinstance(change.by, Module) for change in trace.told(Mutated)):
+        return
     for returned in trace.told(Returned):
         called = returned.called
         for argument in called.arguments:

@@ -13,7 +13,9 @@ from gradlint.trace import (
     NO,
     YES,
     Backward,
+    Called,
     Cleared,
+    Constructed,
     Cut,
     Edge,
     Event,
@@ -49,12 +51,18 @@ class Autograd:
         self.frame = Frame("module")
         self.turns: tuple[tuple[Site, int], ...] = ()
         self.backwards = 0
+        self.layers = 0
+        """How many modules were made or called so far."""
+        self.decided: list[Symbol] = []
+        """The unknowns that this path has decided something about."""
         self.supposing = False
 
     # -- events
 
     def tell(self, event: Event) -> None:
         event.index = len(self.trace.events)
+        if isinstance(event, (Called, Constructed)):
+            self.layers += 1
         event.turns = self.turns
         event.assumed = self.supposing
         self.trace.events.append(event)
@@ -68,8 +76,9 @@ class Autograd:
         if type(value) is not Symbol:
             return None
         if value.tensor is None:
-            tensor = Tensor(requires_grad=MAYBE, name=value.name, certain=False)
+            tensor = Tensor(requires_grad=MAYBE, name=value.name, certain=False, site=value.site)
             value.tensor = tensor
+            self.decided.append(value)
             if value.called is not None:
                 self.opaque(tensor, value.called, value.arguments)
         return value.tensor

@@ -39,7 +39,8 @@ class Chunk:
 
     @cached_property
     def module(self) -> cst.Module:
-        return cst.parse_module(self.text)
+        # libcst takes a form feed at the start of a line for indentation.
+        return cst.parse_module(re.sub(r"^\f+", "", self.text, flags=re.MULTILINE))
 
     @cached_property
     def body(self) -> Sequence[cst.CSTNode]:
@@ -70,6 +71,7 @@ class ShadowSite(Site):
     """A libcst node as a place in the source; its span is computed when it is first asked for."""
 
     __slots__ = ("chunk", "node")
+    known = True
 
     def __init__(self, chunk: Chunk, node: cst.CSTNode) -> None:
         self.chunk = chunk

@@ -61,6 +61,8 @@ BREAK, CONTINUE, RETURN = "break", "continue", "return"
 _UNKNOWN_TURNS = 2
 _TURNS_WITH_BACKWARD = 3
 _MOST_TURNS = 16
+# `range(12)` repeats one thing twelve times: what the third turn does not show, the twelfth does not either.
+_COUNTED_TURNS = 3
 _DEEPEST_CALL = 24
 _STEPS = 60_000
 
@@ -87,6 +89,8 @@ class Choices:
         self.told: set[int] = set()
         """The functions that some walk has entered."""
         self.kept: list[object] = []
+        self.imported: dict[str, Scope] = {}
+        """The names of files whose body has run as an import: one run serves every entry but a main program."""
 
     def decide(self, node: cst.CSTNode, default: bool) -> bool:
         taken = self.taken.get(id(node))
@@ -169,6 +173,13 @@ class Interpreter(Autograd):
         self.tensor_attributes: dict[tuple[Tensor, str], Value] = {}
         self.stand_ins: dict[Symbol, Any] = {}
         """Optimizers and modules that only their use tells of."""
+
+    def forget(self) -> None:
+        """Undo the path's decisions, for unknowns that other paths will meet too."""
+        for symbol in self.decided:
+            symbol.truth = symbol.absent = symbol.tensor = None
+            symbol.equal = ...
+            symbol.unequal.clear()
 
     # -- places
 
@@ -537,7 +548,7 @@ class Interpreter(Autograd):
     def fields(node: Any) -> list[str]:
         found = []
         for line in node.body.body:
-            for small in getattr(line, "body", ()):
+            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
                 if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
                     found.append(small.target.value)
         return found
@@ -555,13 +566,14 @@ class Interpreter(Autograd):
 
     def loop(self, node: Any, iterable: Value) -> str | None:
         site = self.site(node)
-        outer, started = self.turns, self.backwards
+        outer = self.turns
+        counted = isinstance(iterable, range) and len(iterable) > _COUNTED_TURNS + 1
         with_backward = 0
         turn = 0
         try:
             for item in self.iterate(iterable, node.iter, turns=_UNKNOWN_TURNS):
                 self.turns = (*outer, (site, turn))
-                before = self.backwards
+                before, told = self.backwards, self.layers
                 self.bind(node.target, item, node)
                 if turn == 0:
                     self.rebound(node, item)
@@ -574,9 +586,10 @@ class Interpreter(Autograd):
                     return RETURN
                 if with_backward >= _TURNS_WITH_BACKWARD or turn >= _MOST_TURNS:
                     break
+                if counted and turn >= _COUNTED_TURNS and self.layers > told:
+                    break
         finally:
             self.turns = outer
-            del started
         if node.orelse is not None:
             return self.statement(node.orelse)
         return None
@@ -765,6 +778,7 @@ class Interpreter(Autograd):
 
     def settle(self, value: Symbol, side: bool) -> None:
         """Hold `value` for true or false, and what follows from it."""
+        self.decided.append(value)
         value.truth = side
         if side:
             value.absent = False
@@ -1006,8 +1020,9 @@ class Interpreter(Autograd):
     def clause(self, clause: Any, produce: Callable[[], None]) -> bool:
         iterable = self.evaluate(clause.iter)
         unknown = self.is_open(iterable)
+        most = _COUNTED_TURNS if isinstance(iterable, range) and len(iterable) > _COUNTED_TURNS + 1 else 64
         for turn, item in enumerate(self.iterate(iterable, clause.iter, turns=_UNKNOWN_TURNS)):
-            if turn >= 64:
+            if turn >= most:
                 unknown = True
                 break
             self.bind(clause.target, item, clause)
@@ -1258,6 +1273,7 @@ class Interpreter(Autograd):
             symbol = left
 
             def settle(side: bool, symbol: Symbol = symbol, constant: Value = right) -> None:
+                self.decided.append(symbol)
                 if side:
                     symbol.equal = constant
                 else:
@@ -1281,6 +1297,7 @@ class Interpreter(Autograd):
             symbol = left
 
             def settle(side: bool, symbol: Symbol = symbol) -> None:
+                self.decided.append(symbol)
                 symbol.absent = side
                 if side:
                     symbol.truth = False
@@ -1329,6 +1346,7 @@ class Interpreter(Autograd):
             symbol = item
 
             def settle(side: bool) -> None:
+                self.decided.append(symbol)
                 if not side:
                     symbol.unequal.update(constants)
 

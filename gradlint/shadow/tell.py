@@ -14,8 +14,9 @@ from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
 from gradlint.trace import NO, Tensor, Trace
 
 _MOST_PATHS = 10
-_STEPS = 240_000
+_STEPS = 90_000
 """For all paths of one entry together."""
+_STEPS_OF_A_PATH = 40_000
 
 
 def tell(program: Program) -> Iterator[list[Trace]]:
@@ -59,7 +60,7 @@ def _entry(
     for _ in range(_MOST_PATHS):
         choices.fresh = False
         name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
-        run = Interpreter(program, choices, name, steps=min(left, _STEPS // 2))
+        run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
         try:
             _walk(run, file, chunk, method)
@@ -67,6 +68,7 @@ def _entry(
             run.trace.complete = False
         except Raised:
             pass
+        run.forget()
         traces.append(run.trace)
         left -= given - max(run.steps, 0)
         if not choices.fresh or left <= 0:
@@ -81,6 +83,7 @@ def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None)
         run.trace.whole_program = True
         run.file(file, main=True)
         return
+    run.files = run.choices.imported
     scope = run.file(file)
     run.trace.events.clear()
     value = run.lookup_in(scope, chunk.defines)

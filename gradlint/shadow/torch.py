@@ -1235,6 +1235,7 @@ def unknown_call(
     if cuts and not any(t.requires_grad is not NO for t in tensors):
         return Number(name, cuts)
     symbol = Symbol("", called=function, arguments=tuple(values))
+    symbol.site = site
     if name:
         symbol.name = name.rpartition(".")[2] + "()"
     return symbol
@@ -1319,7 +1320,9 @@ def symbol_method(
         return call_method(run, TensorMethod(symbol.tensor, name), arguments, keywords, site.node)
     if facts.method(name) is not None and name not in ("step", "apply"):
         run.dropped = (site.node, name, _guess(symbol))  # type: ignore[assignment]
-        return Symbol("", called=Symbol(name), arguments=(symbol, *arguments))
+        result = Symbol("", called=Symbol(name), arguments=(symbol, *arguments))
+        result.site = site
+        return result
     return ...
 
 

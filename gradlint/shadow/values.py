@@ -34,6 +34,7 @@ class Symbol:
         "iterated",
         "name",
         "owner",
+        "site",
         "tensor",
         "truth",
         "unequal",
@@ -57,6 +58,8 @@ class Symbol:
         self.iterated = False
         """It is an element of an unknown iterable (a batch of a loader)."""
         self.cuts: tuple[Cut, ...] = ()
+        self.site: Site | None = None
+        """The call that returned it."""
         self.owner: Value = None
         """The unknown whose attribute it is; `name` ends with the attribute's name."""
 
