@@ -5,6 +5,9 @@ They are findings like any other, so that a file that was not linted never looks
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 from gradlint.page import Page
 from gradlint.rule import Finding
 from gradlint.trace import Span
@@ -63,3 +66,12 @@ def internal(path: str, why: str) -> Finding:
 
 def _finding(page: Page, path: str, message: str, line: int, column: int) -> Finding:
     return Finding(page.name, page.code, page.severity, Span(path, line, column, line, column), message)
+
+
+def why(error: BaseException) -> str:
+    """The error and the place in gradlint that led to it, which is what a report of it needs."""
+    here = Path(__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if here in Path(frame.filename).parents), frames[-1])
+    what = "".join(f" {line.strip()}" for line in str(error).splitlines()[:1])
+    return f"{type(error).__name__}:{what} ({Path(last.filename).name}:{last.lineno})"

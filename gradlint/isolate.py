@@ -12,14 +12,12 @@ import multiprocessing
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NamedTuple
 
 import gradlint.lint
-from gradlint.faults import internal
+from gradlint.faults import internal, why
 from gradlint.rule import Finding, Rule
 from gradlint.sources import Source
 
@@ -43,7 +41,7 @@ def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
         if not isinstance(outcome, Failed):
             return outcome + faults
         guilty = _guilty(rest, rules, outcome)
-        faults += [internal(path, why) for path, why in guilty.items()]
+        faults += [internal(path, cause) for path, cause in guilty.items()]
         rest = [source for source in rest if source.path not in guilty]
     return faults
 
@@ -124,14 +122,5 @@ def _send(sender: Connection, sources: Sequence[Source], rules: Sequence[Rule]) 
     try:
         outcome = gradlint.lint.lint(sources, rules)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is this file's finding
-        outcome = Failed(_description(error))
+        outcome = Failed(why(error))
     sender.send(outcome)
-
-
-def _description(error: BaseException) -> str:
-    """The error and the place in gradlint that led to it, which is what a report of it needs."""
-    here = Path(gradlint.lint.__file__).parent
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if here in Path(frame.filename).parents), frames[-1])
-    what = "".join(f" {line.strip()}" for line in str(error).splitlines()[:1])
-    return f"{type(error).__name__}:{what} ({Path(last.filename).name}:{last.lineno})"

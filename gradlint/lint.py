@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gradlint.faults import internal, why
 from gradlint.program import File, Program
 from gradlint.rule import Because, Claim, Finding, Rule
 from gradlint.shadow.chunks import chunks
@@ -35,8 +36,10 @@ def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
                 File(source.path, source.path.rpartition("/")[2].removesuffix(".py"), chunks(source.path, source.text))
             )
     claims = Claims(rules)
-    for traces in tell(Program(files)):
+    failed: dict[str, Exception] = {}
+    for traces in tell(Program(files), failed):
         claims.hear(traces)
+    findings += [internal(path, why(error)) for path, error in failed.items()]
     return sorted([*findings, *claims.findings()], key=lambda f: (f.span, f.code, f.message))
 
 

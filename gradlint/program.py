@@ -27,7 +27,7 @@ class Program:
         self.files = {_parts(file.path): file for file in files}
         self.constants: dict[int, Any] = {}
         self.generators: dict[int, bool] = {}
-        self.empty = Chunk("", 1, "", "statement", "")
+        self.empty = Chunk("", 1, "", "plain", "")
 
     def find(self, dotted: str, importer: File | None, dots: int = 0) -> File | None:
         """The file that `dotted` names when `importer` imports it, as Python would find it from a folder above."""

@@ -87,9 +87,14 @@ class Autograd:
         """Make `tensor` the result of unknown code that saw `arguments`."""
         site = tensor.site or _nowhere
         edges = [self.edge(t) for a in arguments for t in self.flat(a)]
-        if isinstance(called, Symbol) and called.tensor is not None:
-            edges.append(self.edge(called.tensor))
-        tensor.grad_fn = Node("call", site, tuple(e for e in edges if e.requires_grad is not NO), opaque=True)
+        # Calling an object (a model, a criterion) makes a graph; what a factory returns may be no tensor at all.
+        tensor.grad_fn = Node(
+            "call",
+            site,
+            tuple(e for e in edges if e.requires_grad is not NO),
+            opaque=isinstance(called, Symbol),
+            index=len(self.trace.events),
+        )
 
     def flat(self, value: Value) -> list[Tensor]:
         """The tensors of a nested value; an unknown counts as one."""

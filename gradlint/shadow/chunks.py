@@ -19,13 +19,11 @@ from gradlint.trace import Site, Span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WORD = re.compile(r"\w+")
-
 
 class Chunk:
     """One top-level statement (or several that share a line)."""
 
-    __slots__ = ("__dict__", "defines", "kind", "line", "path", "text")
+    __slots__ = ("__dict__", "defines", "kind", "line", "methods", "path", "text")
 
     def __init__(self, path: str, line: int, text: str, kind: str, defines: str) -> None:
         self.path = path
@@ -33,9 +31,11 @@ class Chunk:
         """The line of the file at which the chunk begins."""
         self.text = text
         self.kind = kind
-        """'def', 'class' or 'statement'."""
+        """'def', 'class', 'plain' (imports and assignments) or 'statement'."""
         self.defines = defines
         """The name that a 'def' or 'class' binds."""
+        self.methods: dict[str, str] = {}
+        """The text of each method of a 'class'."""
 
     @cached_property
     def module(self) -> cst.Module:
@@ -45,10 +45,6 @@ class Chunk:
     @cached_property
     def body(self) -> Sequence[cst.CSTNode]:
         return self.module.body
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        return frozenset(_WORD.findall(self.text))
 
     @cached_property
     def sites(self) -> dict[int, ShadowSite]:
@@ -65,6 +61,9 @@ class Chunk:
         if found is None:
             found = self.sites[id(node)] = ShadowSite(self, node)
         return found
+
+
+_DEFINES_NOTHING_THAT_RUNS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Pass)
 
 
 class ShadowSite(Site):
@@ -105,6 +104,13 @@ def chunks(path: str, text: str) -> list[Chunk]:
             kind, defines = "class", statement.name
         else:
             kind, defines = "statement", ""
-        found.append(Chunk(path, start, "".join(lines[start - 1 : end]), kind, defines))
+        chunk = Chunk(path, start, "".join(lines[start - 1 : end]), kind, defines)
+        found.append(chunk)
         last_end = max(end, last_end)
+        if isinstance(statement, ast.ClassDef) and kind == "class":
+            for method in statement.body:
+                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    chunk.methods[method.name] = "".join(lines[method.lineno - 1 : method.end_lineno])
+        elif isinstance(statement, _DEFINES_NOTHING_THAT_RUNS):
+            chunk.kind = "plain"
     return found

@@ -82,7 +82,8 @@ class Raised(Exception):
 class Choices:
     """Which sides of which conditions the walks so far have taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: dict[str, Exception]) -> None:
+        self.faults = faults
         self.taken: dict[int, set[bool]] = {}
         self.fresh = False
         """The present walk took a side that no walk took before."""
@@ -157,7 +158,7 @@ class Interpreter(Autograd):
         self.program = program
         self.choices = choices
         self.steps = steps
-        self.files: dict[str, Scope] = {}
+        self.main: Scope | None = None
         self.depth = 0
         self.running: list[int] = []
         self.pure: dict[tuple[object, ...], Value] = {}
@@ -195,18 +196,21 @@ class Interpreter(Autograd):
 
     def file(self, file: File, main: bool = False) -> Scope:
         """The names of a file, its body run on first use."""
-        if file.path in self.files:
-            return self.files[file.path]
-        scope = self.files[file.path] = Scope(
-            {"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file
-        )
+        known = self.main if main else self.choices.imported.get(file.path)
+        if known is not None:
+            return known
+        scope = Scope({"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file)
+        if main:
+            self.main = scope
+        else:
+            self.choices.imported[file.path] = scope
         for chunk in file.chunks:
-            if chunk.kind != "statement":
+            if chunk.defines:
                 scope.names[chunk.defines] = chunk
         saved = self.chunk, self.scope
         try:
             for chunk in file.chunks:
-                if chunk.kind == "statement":
+                if not chunk.defines:
                     self.chunk, self.scope = chunk, scope
                     self.block(chunk.body)
                 else:
@@ -1416,7 +1420,7 @@ class Interpreter(Autograd):
 
     def super_attribute(self, owner: Super, name: str, node: cst.CSTNode) -> Value:
         target = owner.owner
-        cls = target if isinstance(target, Class) else target.cls
+        cls = target if isinstance(target, Class) else getattr(target, "cls", None)
         if isinstance(cls, Class):
             try:
                 value = cls.lookup(name, after=owner.after)

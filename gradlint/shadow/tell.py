@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from gradlint import facts
 from gradlint.program import File, Program
 from gradlint.shadow import torch
 from gradlint.shadow.chunks import Chunk
@@ -19,14 +21,19 @@ _STEPS = 90_000
 _STEPS_OF_A_PATH = 40_000
 
 
-def tell(program: Program) -> Iterator[list[Trace]]:
-    """The traces of each entry of `program`, entry by entry."""
-    choices = Choices()
+Faults = dict[str, Exception]
+"""Files in which the teller itself failed, each with the first exception."""
+
+
+def tell(program: Program, faults: Faults) -> Iterator[list[Trace]]:
+    """The traces of each entry of `program`, entry by entry; what fails is put into `faults`, and the rest is told."""
+    choices = Choices(faults)
     for file in program.files.values():
-        yield from _entry(program, choices, file, None, None)
+        if any(chunk.kind == "statement" and _RUNS.search(chunk.text) for chunk in file.chunks):
+            yield from _entry(program, choices, file, None, None)
     for file in program.files.values():
         for chunk in reversed(file.chunks):
-            if chunk.kind == "def":
+            if chunk.kind == "def" and worth_telling(chunk.text):
                 node = next((s for s in chunk.body if isinstance(s, cst.FunctionDef)), None)
                 if node is not None and id(node.body.body) and id(node) not in choices.told:
                     yield from _entry(program, choices, file, chunk, None)
@@ -35,6 +42,11 @@ def tell(program: Program) -> Iterator[list[Trace]]:
 
 
 def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
+    worth = {name for name, text in chunk.methods.items() if worth_telling(text)}
+    if "forward" in chunk.methods and _WORTH_IN_MODULE.search(chunk.text):
+        worth.add("forward")
+    if not worth:
+        return
     node = next((s for s in chunk.body if isinstance(s, cst.ClassDef)), None)
     if node is None:
         return
@@ -42,11 +54,34 @@ def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk)
     # What other methods call is told with them: the likely callers come first.
     methods.sort(key=lambda m: _ORDER.get(m.name.value, 2))
     for method in methods:
-        if id(method) not in choices.told and method.name.value != "__init__":
+        if id(method) not in choices.told and method.name.value in worth - {"__init__"}:
             yield from _entry(program, choices, file, chunk, method.name.value)
     for method in methods:
-        if method.name.value == "__init__" and id(method) not in choices.told:
+        if method.name.value == "__init__" and "__init__" in worth and id(method) not in choices.told:
             yield from _entry(program, choices, file, chunk, "__init__")
+
+
+# What a rule can speak about by an entry of its own; everything else is told when something calls it.
+_WORTH = re.compile(
+    r"backward|detach|\.data\b|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_|state_dict\(\)"
+)
+_WORTH_IN_MODULE = re.compile(
+    r"[a-z0-9]_\(|[-+*/]=|\]\s*=[^=]|inplace|detach|\.data\b|requires?_grad|numpy|nn\.\w+\(.*\)\(|append\(|= \[|Parameter"
+    r"|\d\s*=\s*nn|chunk\(|split\(|\.item\("
+)
+_BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
+_RUNS = re.compile(r"__main__|backward|\(")
+
+
+def worth_telling(text: str) -> bool:
+    """Whether a function may have a finding when it is told with unknown arguments."""
+    if _WORTH.search(text):
+        return True
+    for match in _BARE_CALL.finditer(text):
+        fact = facts.method(match[1]) or facts.function("torch." + match[1])
+        if fact is not None and fact.returns == "tensor" and not fact.mutates:
+            return True
+    return False
 
 
 _ORDER = {"fit": 0, "train": 0, "run": 0, "main": 0, "training_step": 1, "forward": 1}
@@ -56,7 +91,7 @@ def _entry(
     program: Program, choices: Choices, file: File, chunk: Chunk | None, method: str | None
 ) -> Iterator[list[Trace]]:
     traces = []
-    left = _STEPS
+    left = _STEPS if chunk is None else _STEPS // 2
     for _ in range(_MOST_PATHS):
         choices.fresh = False
         name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
@@ -64,10 +99,13 @@ def _entry(
         given = run.steps
         try:
             _walk(run, file, chunk, method)
-        except OutOfBudget:
+        except (OutOfBudget, RecursionError):
             run.trace.complete = False
         except Raised:
             pass
+        except Exception as error:  # noqa: BLE001 - one entry that cannot be told must not silence the others
+            run.trace.complete = False
+            choices.faults.setdefault(file.path, error)
         run.forget()
         traces.append(run.trace)
         left -= given - max(run.steps, 0)
@@ -83,7 +121,6 @@ def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None)
         run.trace.whole_program = True
         run.file(file, main=True)
         return
-    run.files = run.choices.imported
     scope = run.file(file)
     run.trace.events.clear()
     value = run.lookup_in(scope, chunk.defines)

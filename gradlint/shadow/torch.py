@@ -1335,12 +1335,11 @@ def symbol_backward(
 ) -> Value:
     """`loss.backward()`, or `accelerator.backward(loss)`."""
     loss: Value = arguments[0] if arguments else keywords.get("loss")
-    named_loss = isinstance(owner, Symbol) and ("loss" in owner.name.rpartition(".")[2].lower() or owner.called is not None)
-    if loss is None or (named_loss and not (isinstance(owner, Symbol) and owner.owner is not None and owner.called is None and "loss" not in owner.name)):
+    flags = arguments[1:]
+    weight = isinstance(loss, Tensor) and loss.requires_grad is NO
+    named_loss = isinstance(owner, Symbol) and "loss" in owner.name.rpartition(".")[2].lower()
+    if loss is None or weight or named_loss:
         loss = owner
-        flags = arguments[1:]
-    else:
-        flags = arguments[1:]
     tensor = run.as_tensor(loss)
     if tensor is None:
         return ...
