@@ -1,10 +1,16 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Trace, sure_graph
+from gradlint.trace import YES, Backward, Made, Mutated, Trace, sure_graph
+
+# Rounding through `.data` is how some write a straight-through estimator.
+_MEANT = frozenset({"data =", "round_", "sign_", "floor_"})
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    if all(m.tracked for m in trace.told(Mutated)):
+        return
+    yield from _ignored(trace)
     for backward in trace.told(Backward):
         for node in sure_graph(backward.edge):
             for saved in node.saved:
@@ -26,3 +32,32 @@ def check(trace: Trace) -> Iterator[Claim]:
                     ),
                     "write it as an operation that makes a new tensor (`x = x.clamp(...)`)",
                 )
+
+
+def _ignored(trace: Trace) -> Iterator[Claim]:
+    """Writes to a value that is not a leaf: backward goes past them as if they had not happened."""
+    reached = {id(node) for backward in trace.told(Backward) for node in sure_graph(backward.edge)}
+    for write in trace.told(Mutated):
+        tensor = write.tensor.data_of
+        if write.tracked or write.op in _MEANT or tensor is None or tensor.grad_fn is None:
+            continue
+        if tensor.requires_grad is not YES or not tensor.certain or id(tensor.grad_fn) not in reached:
+            continue
+        readers = [
+            made
+            for made in trace.told(Made)
+            if made.index > write.index and any(e.tensor.storage is tensor.storage for e in made.inputs)
+        ]
+        # Minus infinity before a softmax gives the masked entries no gradient anyway.
+        if not readers or any(made.op in ("softmax", "log_softmax", "Softmax", "LogSoftmax") for made in readers):
+            continue
+        name = tensor.name or "the tensor"
+        yield Claim(
+            write.site,
+            f"this write through `.data` is hidden from autograd: the gradient of `{name}` is as if it had not happened",
+            (
+                Reason(tensor.grad_fn.site, f"`{name}` is computed here"),
+                Reason(readers[0].site, "the written values are used here"),
+            ),
+            "write it as an operation (`x = x.masked_fill(...)`)",
+        )

@@ -3,11 +3,6 @@ from collections.abc import Iterator
 from gradlint.rule import Claim
 from gradlint.trace import Discarded, Trace
 
-# What no list, array, frame or module of another library has as a method.
-_TENSORS_ONLY = frozenset(
-    """unsqueeze masked_fill masked_scatter index_add index_copy index_fill index_select scatter_add clamp_min
-    clamp_max requires_grad_ permute softmax log_softmax addcmul addcdiv logsumexp""".split()
-)
 # Run for their time, to warm up a device, or for their check of shapes; a dropped result is meant.
 _RUN_FOR_THEIR_COST = frozenset(
     """matmul mm bmm add mul conv1d conv2d conv3d linear einsum sum mean item size clone cumsum sort expand
@@ -18,8 +13,7 @@ _RUN_FOR_THEIR_COST = frozenset(
 
 def check(trace: Trace) -> Iterator[Claim]:
     for drop in trace.told(Discarded):
-        sure = drop.certain or drop.op in _TENSORS_ONLY
-        if not sure or drop.op in _RUN_FOR_THEIR_COST:
+        if not drop.certain or drop.op in _RUN_FOR_THEIR_COST:
             continue
         name = f"`{drop.operand_name}` stays" if drop.operand_name else "the tensor stays"
         yield Claim(

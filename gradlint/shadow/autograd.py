@@ -135,7 +135,7 @@ class Autograd:
         keeps: dict[str, tuple[str, ...]] | None = None,
     ) -> Value:
         """The result of applying `op` to the operands `bound`; `extra` are a layer's own parameters."""
-        operands = {name: self.flat(value) for name, value in bound.items()}
+        operands = self.operands(fact, bound)
         tensors = [t for found in operands.values() for t in found]
         edges = tuple(self.edge(t) for t in (*tensors, *extra))
         gradient = joined(e.requires_grad for e in edges)
@@ -169,6 +169,16 @@ class Autograd:
         if fact is not None and fact.returns == "tuple":
             return tuple(results)
         return results[0]
+
+    def operands(self, fact: Op | None, bound: dict[str, Value]) -> dict[str, list[Tensor]]:
+        """The tensors among the operands; an unknown counts as one where the operation takes a gradient for it."""
+        found = {}
+        for at, (name, value) in enumerate(bound.items()):
+            if type(value) is Symbol and value.tensor is None and at and (fact is None or name not in fact.keeps):
+                found[name] = []
+            else:
+                found[name] = self.flat(value)
+        return found
 
     def results(self, site: ShadowSite, fact: Op | None, operands: dict[str, list[Tensor]]) -> list[Tensor]:
         count = (fact.arity or 2) if fact is not None and fact.returns == "tuple" else 1
@@ -254,7 +264,7 @@ class Autograd:
         by: Module | None = None,
     ) -> Tensor:
         """Change `tensor` in place; torch's own refusals (leaves, multi-output views) are told and then ignored."""
-        operands = {name: self.flat(value) for name, value in bound.items()}
+        operands = self.operands(fact, bound)
         others = [t for name, found in operands.items() if name != "self" for t in found if t is not tensor]
         tracked = tensor.data_of is None
         base = tensor.base or tensor

@@ -853,8 +853,8 @@ class Interpreter(Autograd):
             if isinstance(value, Tensor):
                 if not value.name:
                     value.name = target.value
-            elif type(value) is Symbol and not value.name:
-                value.name = target.value
+            elif type(value) is Symbol:
+                value.call_it(target.value)
             self.assign_name(target.value, value)
         elif isinstance(target, cst.Attribute):
             self.set_attribute(self.evaluate(target.value), target.attr.value, value, node)
@@ -1198,6 +1198,9 @@ class Interpreter(Autograd):
         if cuts:
             return Number("number", cuts)
         if isinstance(left, Symbol) or isinstance(right, Symbol):
+            for operand, other in ((left, right), (right, left)):
+                if type(operand) is Symbol and isinstance(other, (int, float, str)):
+                    operand.plain = True
             if hashable(left) and hashable(right):
                 return self.remember((name, left, right), lambda: self.computed(left, right))
         return Symbol()

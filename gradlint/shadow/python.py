@@ -968,8 +968,10 @@ def call_library(
         return Number(dotted.rpartition(".")[2], cuts) if cuts else Symbol(dotted)
     if dotted.endswith(".GradScaler"):
         return GradScaler(site, k.get("enabled", True))
-    if dotted == "sys.exit":
+    if dotted in ("sys.exit", "os._exit"):
         raise run.stop()
+    if torch.is_optimizer_class(dotted):
+        return torch.new_optimizer(run, site, dotted, a, k)
     if not a and not k:
         # The same question without arguments (`dist.is_initialized()`) has the same answer on one path.
         return run.remember(("call", dotted), lambda: Symbol(dotted, called=External(dotted)))

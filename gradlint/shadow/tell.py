@@ -13,7 +13,7 @@ from gradlint.shadow import torch
 from gradlint.shadow.chunks import Chunk
 from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
 from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
-from gradlint.trace import NO, Tensor, Trace
+from gradlint.trace import NO, Called, Returned, Tensor, Trace
 
 _MOST_PATHS = 10
 _STEPS = 90_000
@@ -178,9 +178,13 @@ def _instance(run: Interpreter, cls: Class, node: cst.CSTNode) -> Value:
 
 def _forward(run: Interpreter, module: ModuleObject, function: Function, node: cst.CSTNode) -> None:
     """A module whose caller is not known: suppose that some loss reads all its outputs."""
+    site = run.site(node)
+    called = Called(site=site, frame=run.frame, module=module, arguments=())
+    run.tell(called)
     result = run.call_entry(function, module, node)
     run.supposing = True
-    site = run.site(node)
+    outputs = tuple(torch.outputs(result))
+    run.tell(Returned(site=site, frame=run.frame, module=module, called=called, outputs=outputs))
     for _, tensor in torch.outputs(result):
         if isinstance(tensor, Tensor) and tensor.requires_grad is not NO:
             torch.backward(run, site, tensor, {"retain_graph": True})

@@ -95,6 +95,14 @@ _OPTIMIZER_NAME = re.compile(r"(?i)(^|[._])(\w*optim\w*|opt|opt_\w+|\w+_opt|opt[
 _SCHEDULER_NAME = re.compile(r"(?i)sched")
 _MODEL_FACTORY = re.compile(r"(create_model|from_pretrained|torch\.hub\.load|torchvision\.models\.\w+)$")
 _SCALER_NAME = re.compile(r"(?i)scaler")
+# Methods that nothing but a tensor has: a call tells what the receiver is.
+_ONLY_TENSORS_HAVE = frozenset(
+    """unsqueeze masked_fill masked_fill_ masked_scatter index_add index_copy index_fill index_select scatter_add
+    scatter_add_ clamp_min clamp_max permute log_softmax addcmul addcdiv logsumexp repeat_interleave unsqueeze_ add_
+    mul_ sub_ div_ clamp_ copy_ zero_ softmax contiguous masked_select expand_as view_as type_as bmm matmul_ narrow
+    requires_grad_ data_ptr new_zeros new_ones new_tensor""".split()
+)
+_OPTIMIZER_CLASS = re.compile(r"\.(Fused|Paged|CPU|DeepSpeedCPU)?(Adam\w*|SGD\w*|Lion\w*|Adafactor|RMSprop|Adagrad|Lamb|LAMB|Ranger\w*)$")
 _QUANTIZING = frozenset({"round", "floor", "ceil", "trunc", "sign", "bucketize"})
 _RETURNS_ITSELF = frozenset(
     """train eval to cuda cpu half float double bfloat16 type requires_grad_ apply share_memory xpu to_empty
@@ -504,8 +512,12 @@ def set_attribute(run: Interpreter, owner: Value, name: str, value: Value, node:
     if isinstance(owner, Tensor):
         set_tensor_attribute(run, site, owner, name, value)
     elif isinstance(owner, ModuleObject):
+        if type(value) is Symbol:
+            value.call_it(name)
         set_module_attribute(run, site, owner, name, value)
     elif isinstance(owner, (Object, OptimizerObject)):
+        if type(value) is Symbol:
+            value.call_it(name)
         store(run, site, value, "attribute", name, grows=False)
         replaced = owner.attributes.get(name)
         owner.attributes[name] = value
@@ -662,6 +674,10 @@ def initialize(run: Interpreter, made: Value, arguments: Arguments, keywords: Ke
 
 
 def new_layer(run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords) -> ModuleObject:
+    if layer not in facts.containers():
+        for value in (*arguments, *keywords.values()):
+            if type(value) is Symbol:
+                value.plain = True
     module = ModuleObject(External(f"torch.nn.{layer}"), layer, site, layer)
     fill_layer(run, site, module, arguments, keywords)
     module.sealed = True
@@ -804,6 +820,19 @@ def fill_optimizer(
             parameters=tuple(run.edge(t) for t in optimizer.parameters),
         )
     )
+
+
+def is_optimizer_class(dotted: str) -> bool:
+    """Whether a class of another library is named like an optimizer that keeps torch's interface."""
+    return _OPTIMIZER_CLASS.search(dotted) is not None
+
+
+def new_optimizer(
+    run: Interpreter, site: ShadowSite, dotted: str, arguments: Arguments, keywords: Keywords
+) -> OptimizerObject:
+    made = OptimizerObject(External(dotted), dotted.rpartition(".")[2], site)
+    fill_optimizer(run, site, made, arguments, keywords)
+    return made
 
 
 # -- methods of modules and optimizers
@@ -1291,6 +1320,8 @@ def symbol_method(
             optimizer = target if isinstance(target, Optimizer) else stand_in(run, target, site) if isinstance(target, Symbol) else None
             run.tell(Scaler(site=site, frame=run.frame, scaler=symbol, call=name, optimizer=optimizer))
             return None
+    if name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
+        return _clip(run, site, arguments, keywords)
     if name in ("parameters", "named_parameters"):
         held = run.remember(
             ("parameters", symbol),
@@ -1309,6 +1340,8 @@ def symbol_method(
             return symbol
         if symbol.called is None and not symbol.iterated:
             return symbol
+        if isinstance(symbol.called, External) and _MODEL_FACTORY.search(symbol.called.dotted):
+            return symbol
         return ...
     if name == "prepare":
         return tuple(arguments) if len(arguments) > 1 else arguments[0] if arguments else None
@@ -1316,6 +1349,10 @@ def symbol_method(
         tensor = run.as_tensor(symbol)
         if tensor is not None:
             return call_method(run, TensorMethod(tensor, name), arguments, keywords, site.node)
+    if name in _ONLY_TENSORS_HAVE:
+        tensor = run.as_tensor(symbol)
+        if tensor is not None:
+            tensor.certain = True
     if symbol.tensor is not None and (facts.method(name) is not None or name in _METHODS):
         return call_method(run, TensorMethod(symbol.tensor, name), arguments, keywords, site.node)
     if facts.method(name) is not None and name not in ("step", "apply"):
@@ -1399,9 +1436,7 @@ def call_external(
             optimizer = stand_in(run, optimizer, site)
         return Scheduler(optimizer if isinstance(optimizer, Optimizer) else None)
     if dotted.startswith("torch.optim.") and dotted.count(".") == 2 and dotted[12].isupper():
-        made = OptimizerObject(External(dotted), dotted[12:], site)
-        fill_optimizer(run, site, made, arguments, keywords)
-        return made
+        return new_optimizer(run, site, dotted, arguments, keywords)
     if dotted.startswith("torch.distributions.") and dotted.rpartition(".")[2][0].isupper():
         tensors = [t for v in (*arguments, *keywords.values()) for t in run.flat(v)]
         for value in (*arguments, *keywords.values()):

@@ -6,6 +6,7 @@ What the source fixes is a plain Python value (None, bool, int, float, str, tupl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from gradlint.shadow.chunks import Chunk
 
 Value = Any
+
+
+_PLAIN_NAME = re.compile(
+    r"(?i)size|dim|num|^n_|_n$|^n$|rate|^lr|device|name|mode|type|kind|^p$|epoch|batch|width|height|channel|ratio|drop|alpha"
+    r"|beta|gamma|eps|len|use_|is_|has_|return_|path|dir$|seed|bias|step|config|cfg|args|opt$|hidden|feature|depth|stride"
+    r"|kernel|pad|scale|temperature|weight$|lambda|max|min|index|idx|shape|dtype|class|vocab|length|heads|groups|_in$|_out$"
+)
 
 
 class Symbol:
@@ -34,6 +42,7 @@ class Symbol:
         "iterated",
         "name",
         "owner",
+        "plain",
         "site",
         "tensor",
         "truth",
@@ -55,6 +64,8 @@ class Symbol:
         self.unequal: set[Value] = set()
         self.tensor: Tensor | None = None
         """The tensor it is, once something used it as one."""
+        self.plain = False
+        """It was used as a number, a size or a text."""
         self.iterated = False
         """It is an element of an unknown iterable (a batch of a loader)."""
         self.cuts: tuple[Cut, ...] = ()
@@ -62,6 +73,17 @@ class Symbol:
         """The call that returned it."""
         self.owner: Value = None
         """The unknown whose attribute it is; `name` ends with the attribute's name."""
+
+    def may_be_module(self) -> bool:
+        """Whether an unknown that a module holds may be a layer with parameters."""
+        if self.plain or self.truth is False or self.absent or self.equal is not ... or self.tensor is not None:
+            return False
+        return not _PLAIN_NAME.search(self.name.rpartition(".")[2])
+
+    def call_it(self, name: str) -> None:
+        """Take the name of the variable that it is bound to, unless it has a better one."""
+        if not self.name or self.name.endswith("()"):
+            self.name = name
 
     def __repr__(self) -> str:
         return f"<{self.name or 'unknown'}>"
@@ -289,7 +311,7 @@ class ModuleObject(Module):
             if module.opaque:
                 return True
             for _, value in module.members():
-                if isinstance(value, Symbol) and value.truth is not False and value.absent is not True:
+                if isinstance(value, Symbol) and value.may_be_module():
                     return True
         return False
 
