@@ -94,6 +94,7 @@ _CONVERSIONS = frozenset(
 _OPTIMIZER_NAME = re.compile(r"(?i)(^|[._])(\w*optim\w*|opt|opt_\w+|\w+_opt|opt[a-z]?|optims?)$")
 _SCHEDULER_NAME = re.compile(r"(?i)sched")
 _MODEL_FACTORY = re.compile(r"(create_model|from_pretrained|torch\.hub\.load|torchvision\.models\.\w+)$")
+_WRAPPER_NAME = re.compile(r"(?i)accel|engine|fabric|manager|trainer|strategy|model|booster|runner|wrapper|optim|^self$")
 _SCALER_NAME = re.compile(r"(?i)scaler")
 # Methods that nothing but a tensor has: a call tells what the receiver is.
 _ONLY_TENSORS_HAVE = frozenset(
@@ -1374,8 +1375,8 @@ def symbol_backward(
     loss: Value = arguments[0] if arguments else keywords.get("loss")
     flags = arguments[1:]
     weight = isinstance(loss, Tensor) and loss.requires_grad is NO
-    named_loss = isinstance(owner, Symbol) and "loss" in owner.name.rpartition(".")[2].lower()
-    if loss is None or weight or named_loss:
+    name = owner.name.rpartition(".")[2] if isinstance(owner, Symbol) else ""
+    if loss is None or "loss" in name.lower() or (weight and not _WRAPPER_NAME.search(name)):
         loss = owner
     tensor = run.as_tensor(loss)
     if tensor is None:
