@@ -280,6 +280,8 @@ class Mutated(Event):
     """What was written, where one tensor was."""
     multi_view: bool = False
     """It was one of several outputs of a view operation, which torch refuses to change in place."""
+    named: bool = False
+    """The changed tensor was given a name by the statement that changed it: its author knows."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

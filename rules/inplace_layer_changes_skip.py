@@ -1,40 +1,50 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Called, Made, Module, Mutated, Returned, Trace
+from gradlint.trace import Called, Made, Module, Mutated, Returned, Site, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
-    if not any(isinstance(change.by, Module) for change in trace.told(Mutated)):
-        return
-    for returned in trace.told(Returned):
-        called = returned.called
-        for argument in called.arguments:
-            if any(tensor is argument for _, tensor in returned.outputs):
+    calls = [r for r in trace.told(Returned) if r.called.arguments]
+    for change in trace.told(Mutated):
+        functional = change.by is None and change.op in _FUNCTIONS
+        if change.named or not (functional or isinstance(change.by, Module)):
+            continue
+        branch: Called | None = None
+        if not functional:
+            branch = next((r.called for r in calls if _hides(r, change)), None)
+            if branch is None:
                 continue
-            change = next((e for e in _inside(trace, called, returned) if e.tensor is argument), None)
-            if change is None or not isinstance(change.by, Module) or change.by.site is None:
-                continue
-            for event in trace.events[returned.index :]:
-                if (
-                    isinstance(event, Made)
-                    and event.op in ("add", "add_", "sub")
-                    and event.frame is called.frame
-                    and any(edge.tensor is argument for edge in event.inputs)
-                ):
-                    yield Claim(
-                        change.by.site,
-                        "this in-place layer changes the tensor that the skip connection adds later",
-                        (
-                            Reason(called.site, "the branch changes its own input in this call"),
-                            Reason(event.site, "added here, already changed"),
-                        ),
-                        "drop `inplace=True` from the first layer of the branch",
-                    )
-                    break
+        frame = branch.frame if branch is not None else change.frame
+        added = next((m for m in trace.told(Made) if m.index > change.index and m.frame is frame and _adds(m, change)), None)
+        if added is None:
+            continue
+        site: Site | None = change.by.site if isinstance(change.by, Module) else change.site
+        if site is not None:
+            yield Claim(
+                site,
+                "this changes in place the tensor that the skip connection adds later",
+                (
+                    Reason(branch.site if branch is not None else change.site, "the branch changes its own input here"),
+                    Reason(added.site, "added here, already changed"),
+                ),
+                "drop `inplace=True` at the head of the branch",
+            )
 
 
-def _inside(trace: Trace, called: Called, returned: Returned) -> Iterator[Mutated]:
-    for event in trace.events[called.index : returned.index]:
-        if isinstance(event, Mutated):
-            yield event
+_FUNCTIONS = frozenset({"relu_", "leaky_relu_", "elu_", "selu_", "silu_", "hardswish_", "dropout_", "relu6_", "gelu_"})
+
+
+def _hides(returned: Returned, change: Mutated) -> bool:
+    """Whether a call that was given the tensor changed it and gave back another one."""
+    called = returned.called
+    return (
+        called.index < change.index < returned.index
+        and called.module is not change.by
+        and any(argument is change.tensor for argument in called.arguments)
+        and not any(tensor is change.tensor for _, tensor in returned.outputs)
+    )
+
+
+def _adds(made: Made, change: Mutated) -> bool:
+    return made.op in ("add", "add_", "sub") and any(edge.tensor is change.tensor for edge in made.inputs)

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Mutated, Restored, Trace
+from gradlint.trace import Aliased, Mutated, Restored, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -10,7 +10,11 @@ def check(trace: Trace) -> Iterator[Claim]:
         own = {id(storage) for storage in alias.storages}
         if {id(t.storage) for t in restored.module.tensors()} != own:
             continue
-        for write in trace.events[alias.index : restored.index]:
+        # The one that is restored may be any of those that the loop took.
+        taken = [a for a in trace.told(Aliased) if a.site is alias.site and a.module is alias.module]
+        stepped = {m.turns for m in trace.told(Mutated) if m.turns and id(m.storage) in own}
+        first = taken[0] if len(taken) < len(stepped) else alias
+        for write in trace.events[first.index : restored.index]:
             if isinstance(write, Mutated) and id(write.storage) in own:
                 yield Claim(
                     alias.site,

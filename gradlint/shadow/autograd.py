@@ -56,6 +56,7 @@ class Autograd:
         self.decided: list[Symbol] = []
         """The unknowns that this path has decided something about."""
         self.supposing = False
+        self.mutated: Mutated | None = None
 
     # -- events
 
@@ -288,6 +289,7 @@ class Autograd:
             multi_view=tracked and self.grad_enabled and tensor.multi_view and base.requires_grad is YES,
         )
         self.tell(event)
+        self.mutated = event
         tensor.storage.mutations.append(event)
         if tensor.grad_of is not None and op in ("zero_", "fill_"):
             self.tell(Cleared(site=site, frame=self.frame, tensors=(tensor.grad_of,), in_place=True))

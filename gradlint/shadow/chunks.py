@@ -63,6 +63,14 @@ class Chunk:
         return found
 
 
+def _calls(statement: ast.stmt, defined: set[str]) -> bool:
+    """Whether a top-level statement calls something that its own file defines."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in defined
+        for node in ast.walk(statement)
+    )
+
+
 _DEFINES_NOTHING_THAT_RUNS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Pass)
 
 
@@ -88,6 +96,7 @@ def chunks(path: str, text: str) -> list[Chunk]:
     """The top-level statements of `text`, in order.  Raises SyntaxError where `ast` does."""
     tree = ast.parse(text)
     lines = text.splitlines(keepends=True)
+    defined = {s.name for s in tree.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
     found: list[Chunk] = []
     last_end = 0
     for statement in tree.body:
@@ -111,6 +120,6 @@ def chunks(path: str, text: str) -> list[Chunk]:
             for method in statement.body:
                 if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     chunk.methods[method.name] = "".join(lines[method.lineno - 1 : method.end_lineno])
-        elif isinstance(statement, _DEFINES_NOTHING_THAT_RUNS):
+        elif isinstance(statement, _DEFINES_NOTHING_THAT_RUNS) and not _calls(statement, defined):
             chunk.kind = "plain"
     return found

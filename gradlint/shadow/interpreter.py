@@ -853,6 +853,8 @@ class Interpreter(Autograd):
             if isinstance(value, Tensor):
                 if not value.name:
                     value.name = target.value
+                if self.mutated is not None and self.mutated.tensor is value:
+                    self.mutated.named = True
             elif type(value) is Symbol:
                 value.call_it(target.value)
             self.assign_name(target.value, value)

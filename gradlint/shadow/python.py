@@ -78,7 +78,10 @@ def iterate(run: Interpreter, value: Value, node: cst.CSTNode, turns: int) -> It
             yield from _unknown_items(run, value, turns)
     elif isinstance(value, Tensor):
         for i in range(turns):
-            yield torch.indexed(run, run.site(node), value, i)
+            row = torch.indexed(run, run.site(node), value, i)
+            if isinstance(row, Tensor):
+                row.multi_view = True
+            yield row
     elif isinstance(value, Loader):
         yield from _batches(run, value, node, turns)
     elif isinstance(value, Object):

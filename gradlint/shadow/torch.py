@@ -1456,12 +1456,13 @@ def call_function(
     run: Interpreter, site: ShadowSite, dotted: str, arguments: Arguments, keywords: Keywords, node: cst.CSTNode
 ) -> Value:
     name = dotted.rpartition(".")[2]
+    plain = facts.function(dotted)
+    if plain is not None and plain.factory and not any(isinstance(a, Tensor) for a in arguments[:1]):
+        return run.make(site, known(keywords.get("requires_grad", False)))
     arguments = [run.as_tensor(a) if type(a) is Symbol and i == 0 else a for i, a in enumerate(arguments)]
     fact = facts.function(dotted, form_of(name, arguments, keywords))
     if fact is None:
         return unknown_call(run, External(dotted), arguments, keywords, node)
-    if fact.factory and not any(isinstance(a, Tensor) for a in arguments[:1]):
-        return run.make(site, known(keywords.get("requires_grad", False)))
     if fact.like:
         made = run.make(site, known(keywords.get("requires_grad", False)))
         return made
