@@ -40,7 +40,11 @@ class Chunk:
     @cached_property
     def module(self) -> cst.Module:
         # libcst takes a form feed at the start of a line for indentation.
-        return cst.parse_module(re.sub(r"^\f+", "", self.text, flags=re.MULTILINE))
+        try:
+            return cst.parse_module(re.sub(r"^\f+", "", self.text, flags=re.MULTILINE))
+        except cst.ParserSyntaxError:
+            # Python reads it and libcst does not (`(x): int = 1`): what it says stays unknown.
+            return cst.parse_module("")
 
     @cached_property
     def body(self) -> Sequence[cst.CSTNode]:

@@ -326,6 +326,9 @@ class Interpreter(Autograd):
             if isinstance(owner, Tensor):
                 if not isinstance(old, Tensor) or old.storage is not owner.storage:
                     self.set_item(owner, key, new, node)
+                elif owner.data_of is None:
+                    # Python puts the view back where it came from, which torch counts as another write.
+                    owner.storage.version += 1
             else:
                 self.set_item(owner, key, new, node)
             self.grown(node, new, right, old, "")
@@ -630,7 +633,7 @@ class Interpreter(Autograd):
                 known = self.known_truth(value)
                 if known is False:
                     break
-                if known is None or value is True:
+                if known is None or _is_constant(node.test):
                     unknown += 1
                     if unknown > _UNKNOWN_TURNS:
                         break
@@ -1751,6 +1754,11 @@ def mentions(node: Any, name: str) -> bool:
             return True
         todo.extend(current.children)
     return False
+
+
+def _is_constant(test: Any) -> bool:
+    """Whether a loop's condition is written as always true."""
+    return isinstance(test, cst.Integer) or (isinstance(test, cst.Name) and test.value == "True")
 
 
 def leaves_block(node: Any) -> bool:

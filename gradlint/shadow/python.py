@@ -864,6 +864,8 @@ def _all(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]
 
 
 def _iter(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
+    if a and isinstance(a[0], (List, tuple, range)):
+        return Iterator_(list(iterate(run, a[0], site.node, 2)), "iter()", site, open=run.is_open(a[0]))
     return a[0] if a else Symbol("iter")
 
 
@@ -872,7 +874,10 @@ def _next(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value
         return Symbol("next")
     value = a[0]
     if isinstance(value, Iterator_) and not isinstance(value, _Lazy):
-        return value.items[0] if value.items else Symbol("next")
+        if not value.items:
+            return a[1] if len(a) > 1 and not value.open else Symbol("next")
+        # Of an iterator that may hold more, the last item known stands for the rest.
+        return value.items[0] if value.open and len(value.items) == 1 else value.items.pop(0)
     if isinstance(value, Object):
         method = run.method(value, "__next__")
         if method is not None:
