@@ -39,6 +39,7 @@ from gradlint.shadow.values import (
     Super,
     Symbol,
     TensorMethod,
+    Turn,
     Value,
 )
 from gradlint.trace import (
@@ -87,19 +88,26 @@ class Choices:
         self.taken: dict[int, set[bool]] = {}
         self.fresh = False
         """The present walk took a side that no walk took before."""
+        self.odd = False
+        self.turning = False
+        """The present walk has decided something in a loop that could go either way."""
         self.told: set[int] = set()
         """The functions that some walk has entered."""
         self.kept: list[object] = []
         self.imported: dict[str, Scope] = {}
         """The names of files whose body has run as an import: one run serves every entry but a main program."""
 
-    def decide(self, node: cst.CSTNode, default: bool) -> bool:
+    def decide(self, node: cst.CSTNode, default: bool, again: bool = False) -> bool:
+        self.turning = self.turning or again
         taken = self.taken.get(id(node))
         if taken is None:
             self.kept.append(node)
             taken = self.taken[id(node)] = set()
         if len(taken) == 1:
             side = not next(iter(taken))
+        elif taken and again:
+            # Both sides are known.  A walk that is odd takes a loop's turns in the other order.
+            side = default is not self.odd
         else:
             side = default
         if side not in taken:
@@ -764,7 +772,7 @@ class Interpreter(Autograd):
             if value.equal is not ...:
                 return bool(value.equal)
             return value.truth
-        if isinstance(value, Tensor):
+        if isinstance(value, (Tensor, Turn)):
             return None
         if isinstance(value, (List, Dict)):
             return True if len(value) else None if value.open else False
@@ -778,7 +786,8 @@ class Interpreter(Autograd):
         known = self.known_truth(value)
         if known is not None:
             return known
-        side = self.choices.decide(node, self.usual(node))
+        usual = self.usual(node)
+        side = self.choices.decide(node, usual, again=bool(self.turns) and usual)
         if isinstance(value, Symbol):
             self.settle(value, side)
         return side
@@ -1181,7 +1190,8 @@ class Interpreter(Autograd):
                     return Symbol()
                 if name == "mul" and isinstance(left, str) != isinstance(right, str):
                     return Symbol("text")
-                return apply(left, right)
+                result = apply(left, right)
+                return Turn(result) if type(result) is int and Turn in (type(left), type(right)) else result
             except (TypeError, ValueError, ZeroDivisionError, OverflowError):
                 return Symbol()
         if isinstance(left, List) and isinstance(right, List) and name == "add":
@@ -1268,6 +1278,8 @@ class Interpreter(Autograd):
             left = left.equal
         if isinstance(right, Symbol) and right.equal is not ... and not isinstance(right, Number):
             right = right.equal
+        if Turn in (type(left), type(right)):
+            return Symbol("comparison")
         if isinstance(left, (*_PLAIN, tuple)) and isinstance(right, (*_PLAIN, tuple)):
             try:
                 return bool(apply(left, right))

@@ -30,6 +30,7 @@ from gradlint.shadow.values import (
     Set,
     Super,
     Symbol,
+    Turn,
     Value,
 )
 from gradlint.trace import NO, YES, Exhausted, Module, Optimizer, Site, Stored, Tensor
@@ -544,22 +545,22 @@ def _range(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Valu
             return range(*a)
         except (ValueError, TypeError):
             return Symbol("range")
-    return List(open=True) if not any(isinstance(v, int) for v in a) else _Counting(a)
-
-
-class _Counting(List):
-    """`range(n)` of unknown length: its first items are known."""
-
-    def __init__(self, a: list[Value]) -> None:
-        start = a[0] if len(a) > 1 and isinstance(a[0], int) else 0
-        super().__init__([start, start + 1], open=True)
+    start = a[0] if len(a) > 1 else 0
+    # Of unknown length: its first items are known.
+    return List([Turn(start), Turn(start + 1)], open=True) if isinstance(start, int) else List(open=True)
 
 
 def _enumerate(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     start = a[1] if len(a) > 1 else k.get("start", 0)
     inner = a[0] if a else ()
+    count = Turn if run.is_open(inner) else int
+
     # Lazily: what the loop body changes must be seen by the next turn.
-    return _Lazy(inner, lambda items: ((start + i if isinstance(start, int) else Symbol("index"), x) for i, x in enumerate(items)))
+    def number(items: Iterator[Value]) -> Iterator[Value]:
+        for i, x in enumerate(items):
+            yield (count(start + i) if isinstance(start, int) else Symbol("index")), x
+
+    return _Lazy(inner, number)
 
 
 class _Lazy(Iterator_):

@@ -92,8 +92,9 @@ def _entry(
 ) -> Iterator[list[Trace]]:
     traces = []
     left = _STEPS if chunk is None else _STEPS // 2
-    for _ in range(_MOST_PATHS):
-        choices.fresh = False
+    for walk in range(_MOST_PATHS):
+        choices.fresh = choices.turning = False
+        choices.odd = walk % 2 == 1
         name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
         run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
@@ -109,7 +110,7 @@ def _entry(
         run.forget()
         traces.append(run.trace)
         left -= given - max(run.steps, 0)
-        if not choices.fresh or left <= 0:
+        if left <= 0 or not (choices.fresh or (walk == 0 and choices.turning)):
             break
     if traces:
         yield traces

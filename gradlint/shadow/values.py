@@ -100,6 +100,12 @@ class Number(Symbol):
         self.source = source
 
 
+class Turn(int):
+    """The number of a turn of a loop whose length is not known: it counts, but what is asked of it is open."""
+
+    __slots__ = ()
+
+
 class List(list[Value]):
     """A Python list; `open` where it may hold more than is known."""
 
@@ -417,5 +423,5 @@ def tensors_in(value: Value, depth: int = 4) -> Iterator[tuple[str, Tensor]]:
 __all__ = [
     "MAYBE", "Bound", "Builtin", "Class", "Dict", "Distribution", "Exception_", "External", "Function", "GradContext", "GradScaler",
     "Iterator_", "Known", "List", "Loader", "ModuleObject", "Node", "Number", "Object", "OptimizerObject", "Partial",
-    "Scheduler", "Scope", "Set", "Storage", "Super", "Symbol", "TensorMethod", "Value", "tensors_in",
+    "Scheduler", "Scope", "Set", "Storage", "Super", "Symbol", "TensorMethod", "Turn", "Value", "tensors_in",
 ]  # fmt: skip

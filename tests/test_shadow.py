@@ -1,0 +1,172 @@
+"""What the shadow teller knows of a program is what torch does.
+
+`fixtures/shadow/<topic>.py` are small programs.  A trailing mark on a simple statement says what must be known
+of a value once the statement has run; facts are separated by `;`, and a fact without a name speaks of the
+name before it:
+
+    # is x: requires_grad; not leaf; version 2; y: not requires_grad; n: 3
+    # is x: maybe              shadow cannot know whether it requires grad
+    # maybe x: requires_grad   it is so, and shadow does not know it yet: a known gap, counted
+
+Torch must not contradict a mark, and shadow must say it on all paths together.  Beside the marks, every name
+that a statement binds is looked at on both sides: whatever shadow is sure of must be so.  A program that reads
+`sys.argv` is run under torch with each of its `# argv:` lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from walk import UNKNOWN, Look, Seen, bound_names, run, tell
+
+from gradlint.trace import MAYBE, NO, YES, Known
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "shadow"
+TOPICS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("*.py"))}
+MARK = re.compile(r"# (?P<kind>is|maybe) (?P<facts>[^#]+?) *(?=#|$)")
+FACT = re.compile(r"(?:(?P<expression>[A-Za-z_][\w.\[\]'\"-]*): )?(?P<fact>.+)")
+ARGV = re.compile(r"^# argv:(.*)$", re.MULTILINE)
+each_topic = pytest.mark.parametrize("topic", TOPICS)
+
+
+@dataclass(frozen=True)
+class Mark:
+    look: Look
+    fact: str
+    known: bool
+    """False for a gap: torch says so and shadow does not know."""
+
+    def __str__(self) -> str:
+        return f"line {self.look.line}: {self.look.expression}: {self.fact}"
+
+
+def marks(source: str) -> list[Mark]:
+    found = []
+    for number, line in enumerate(source.splitlines(), 1):
+        for mark in MARK.finditer(line):
+            name = ""
+            for part in mark["facts"].split(";"):
+                match = FACT.fullmatch(part.strip())
+                assert match, f"line {number}: not a fact: {part}"
+                name = match["expression"] or name
+                assert name, f"line {number}: of what? {part}"
+                found.append(Mark(Look(number, name), match["fact"], mark["kind"] == "is"))
+    return found
+
+
+def holds(fact: str, seen: Seen) -> Known:
+    """Whether `fact` is so of what one side has seen."""
+    if fact == "requires_grad":
+        return seen.requires_grad
+    if fact == "leaf":
+        return seen.leaf
+    if fact.startswith("not "):
+        return {YES: NO, NO: YES, MAYBE: MAYBE}[holds(fact[4:], seen)]
+    if fact.startswith("version "):
+        return MAYBE if seen.version is None else Known.of(seen.version == int(fact[8:]))
+    wanted = ast.literal_eval(fact)
+    return MAYBE if seen.value is UNKNOWN else Known.of(seen.value == wanted and type(seen.value) is type(wanted))
+
+
+def all_hold(fact: str, sights: Sequence[Seen]) -> Known:
+    answers = {holds(fact, seen) for seen in sights}
+    return next(iter(answers)) if len(answers) == 1 else MAYBE
+
+
+def contradict(one: object, other: object) -> bool:
+    """Whether two values surely differ; what is not known agrees with everything."""
+    if one is UNKNOWN or other is UNKNOWN:
+        return False
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) != len(other) or any(map(contradict, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() != other.keys() or any(contradict(one[key], other[key]) for key in one)
+    if isinstance(one, set) or isinstance(other, set):
+        return False
+    return one != other
+
+
+def contradictions(told: Sequence[Seen], real: Sequence[Seen]) -> list[str]:
+    """What shadow is sure of, on all its visits, and torch has otherwise."""
+    found = []
+    for fact in ("requires_grad", "leaf"):
+        answer = all_hold(fact, told)
+        if answer is not MAYBE and any(holds(fact, seen) is not answer for seen in real):
+            found.append(f"{fact} is {answer.value}, torch: {[holds(fact, s).value for s in real]}")
+    versions = {seen.version for seen in told}
+    if len(versions) == 1 and None not in versions and not versions & {seen.version for seen in real}:
+        found.append(f"version is {versions}, torch: {[s.version for s in real]}")
+    if len({repr(seen.value) for seen in told}) == 1 and all(contradict(told[0].value, s.value) for s in real):
+        found.append(f"the value is {told[0].value!r}, torch: {[s.value for s in real]}")
+    return found
+
+
+def runs(source: str) -> list[Sequence[str]]:
+    return [("program", *line.split()) for line in ARGV.findall(source)] or [("program",)]
+
+
+@each_topic
+def test_torch_agrees(topic: str) -> None:
+    source = TOPICS[topic]
+    looks = {mark.look for mark in marks(source)}
+    seen: dict[Look, list[Seen]] = {look: [] for look in looks}
+    for argv in runs(source):
+        ran = run(source, looks, argv)
+        assert ran.error is None, f"line {ran.line}: {ran.error!r}"
+        for look, sights in ran.seen.items():
+            seen[look] += sights
+    for mark in marks(source):
+        assert seen[mark.look], f"{mark}: torch never came here; a mark stands on the last line of a statement"
+        if mark.fact != "maybe":
+            answers = [holds(mark.fact, sight) for sight in seen[mark.look]]
+            assert set(answers) == {YES}, f"{mark}: torch says {seen[mark.look]}"
+
+
+@each_topic
+def test_shadow_knows(topic: str, record_property: Callable[[str, object], None]) -> None:
+    source = TOPICS[topic]
+    paths = tell(source, {mark.look for mark in marks(source)})
+    wrong = []
+    for mark in marks(source):
+        sights = [seen for path in paths for seen in path.seen.get(mark.look, ())]
+        answer = all_hold("requires_grad" if mark.fact == "maybe" else mark.fact, sights)
+        if not sights:
+            wrong.append(f"{mark}: shadow never came here")
+        elif mark.fact == "maybe" or not mark.known:
+            if not mark.known:
+                record_property("maybe", mark.fact.split()[0])
+            if answer is not MAYBE:
+                wrong.append(f"{mark}: no longer unknown: {answer.value}")
+        elif answer is not YES:
+            wrong.append(f"{mark}: shadow says {answer.value}: {sights}")
+    assert not wrong, "\n".join(wrong)
+
+
+@each_topic
+def test_shadow_is_sure_of_nothing_wrong(topic: str) -> None:
+    source = TOPICS[topic]
+    looks = bound_names(source)
+    paths = tell(source, looks)
+    ran = [run(source, looks, argv) for argv in runs(source)]
+    wrong = []
+    for look in looks:
+        told = [seen for path in paths for seen in path.seen.get(look, ())]
+        real = [seen for one in ran for seen in one.seen.get(look, ())]
+        if told and real:
+            wrong += [f"line {look.line}: {look.expression}: {text}" for text in contradictions(told, real)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_marks_are_read() -> None:
+    """Every comment that looks like a mark is one."""
+    for topic, source in TOPICS.items():
+        for number, line in enumerate(source.splitlines(), 1):
+            meant = len(re.findall(r"# (?:is|maybe)\b", line))
+            assert meant == len(MARK.findall(line)), f"{topic}.py:{number}: not a mark: {line}"
+    gaps = [mark for source in TOPICS.values() for mark in marks(source) if not mark.known]
+    assert len(gaps) < sum(len(marks(source)) for source in TOPICS.values()) / 10, "too much is not known"
