@@ -343,6 +343,8 @@ class Built(Event):
     optimizer: Optimizer
     parameters: tuple[Edge, ...] = ()
     """What it was given, as it was then."""
+    groups: tuple[tuple[Tensor, ...], ...] = ()
+    """The parameter groups that the program named, where each is fully known."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

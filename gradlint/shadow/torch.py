@@ -226,8 +226,7 @@ def unknown_result(run: Interpreter, site: ShadowSite, name: str, values: Sequen
 
 
 def binary(run: Interpreter, site: ShadowSite, name: str, left: Value, right: Value) -> Value:
-    if isinstance(left, Symbol) and not isinstance(left, Number):
-        left = run.as_tensor(left) if left.tensor is not None or left.called is not None else left
+    left, right = (run.as_tensor(v) if type(v) is Symbol and v.may_be_tensor() else v for v in (left, right))
     if isinstance(left, Tensor):
         values = [left, right]
         fact = facts.method(name, form_of(name, values, {}))
@@ -341,8 +340,8 @@ def backward(
         for follow in _only_way(root):
             follow.requires_grad = YES
     scaler = run.pure.get(("scaled", root))
-    if keywords.get("inputs") is not None:
-        retain = Symbol("inputs")
+    if keywords.keys() - _BACKWARD_KEYWORDS or keywords.get("inputs") is not None:
+        retain = Symbol("retain_graph")
     wanted = tuple(run.flat(keywords["inputs"])) if keywords.get("inputs") is not None else None
     event = run.backward(
         site, root, known(retain), known(create), scaled=scaler is not None, scaler=scaler, wanted=wanted
@@ -351,6 +350,9 @@ def backward(
         run.gradients.setdefault(
             leaf, Tensor(requires_grad=NO, name=f"{leaf.name}.grad" if leaf.name else "grad", grad_of=leaf)
         )
+
+
+_BACKWARD_KEYWORDS = {"gradient", "retain_graph", "create_graph", "inputs", "loss"}
 
 
 def _only_way(root: Tensor) -> Iterator[Tensor]:
@@ -803,7 +805,8 @@ def fill_optimizer(
     else:
         optimizer.parameters, optimizer.complete = parameter_list(run, value, site.node)
     groups = List()
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], dict):
+    named = isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
+    if named:
         for group in value:
             params = group.get("params") if isinstance(group, dict) else None
             held, whole = parameter_list(run, params, site.node) if not isinstance(params, Iterator_) else (list(params.items), True)
@@ -819,6 +822,7 @@ def fill_optimizer(
             frame=run.frame,
             optimizer=optimizer,
             parameters=tuple(run.edge(t) for t in optimizer.parameters),
+            groups=tuple(tuple(group["params"]) for group in groups) if named and optimizer.complete else (),
         )
     )
 
@@ -850,7 +854,9 @@ def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode
         if name == "__call__":
             return Builtin(name, lambda run, site, a, k: run.call_module(owner, a, k, site.node))
         if name in ("_modules", "_parameters", "_buffers"):
-            return Dict(dict(owner.members()), open=True)
+            wanted = ModuleObject if name == "_modules" else Tensor
+            held = {n: v for n, v in owner.members() if isinstance(v, wanted)} if name != "_buffers" else {}
+            return Dict(held, open=True)
         method = _MODULE_METHODS.get(name)
         if method is not None:
             return Builtin(name, lambda run, site, a, k: method(run, owner, site, a, k))
