@@ -132,8 +132,10 @@ def _of_torch(value: object) -> Seen:
 
 def _plain(value: object) -> object:
     """A value that both sides can have, containers opened."""
-    if isinstance(value, (bool, int, float, str, type(None))):
+    if isinstance(value, (bool, float, str, type(None))):
         return value
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, (Dict, List)) and value.open:
         return UNKNOWN
     if isinstance(value, (set, frozenset, Set)):

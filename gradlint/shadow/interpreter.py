@@ -349,6 +349,9 @@ class Interpreter(Autograd):
         if isinstance(old, Tensor):
             return torch.in_place(self, self.site(node), old, name, {"self": old, "other": right})
         if isinstance(old, List) and isinstance(right, (list, tuple)):
+            if grown_too_large(old):
+                old.open = True
+                return old
             old.extend(right)
             old.open = old.open or (isinstance(right, List) and right.open)
             return old
@@ -1188,19 +1191,26 @@ class Interpreter(Autograd):
             try:
                 if name == "pow" and (abs(left) > 1e6 or abs(right) > 64):  # type: ignore[arg-type]
                     return Symbol()
-                if name == "mul" and isinstance(left, str) != isinstance(right, str):
+                if (isinstance(left, str) or isinstance(right, str)) and name != "add":
+                    # Formatted and repeated texts decide nothing; `%` would spell out shadow values.
                     return Symbol("text")
+                if grown_too_large(left) or grown_too_large(right) or (name == "bitwise_left_shift" and right > 64):  # type: ignore[operator]
+                    return Symbol()
                 result = apply(left, right)
                 return Turn(result) if type(result) is int and Turn in (type(left), type(right)) else result
             except (TypeError, ValueError, ZeroDivisionError, OverflowError):
                 return Symbol()
+        if grown_too_large(left) or grown_too_large(right):
+            return Symbol()
         if isinstance(left, List) and isinstance(right, List) and name == "add":
             return List([*left, *right], left.open or right.open)
         if isinstance(left, tuple) and isinstance(right, tuple) and name == "add":
             return left + right
         if isinstance(left, (List, tuple)) and name == "mul" and isinstance(right, int):
-            items = list(left) * min(right, 16)
-            return tuple(items) if isinstance(left, tuple) else List(items, left.open)
+            items = list(left) * min(right, 64)
+            if isinstance(left, tuple):
+                return tuple(items) if right <= 64 else Symbol()
+            return List(items, left.open or right > 64)
         if isinstance(left, dict) and isinstance(right, dict) and name == "bitwise_or":
             merged = Dict({**left, **right})
             merged.open = getattr(left, "open", True) or getattr(right, "open", True)
@@ -1766,6 +1776,13 @@ def mentions(node: Any, name: str) -> bool:
             return True
         todo.extend(current.children)
     return False
+
+
+def grown_too_large(value: Value) -> bool:
+    """Whether a constant has become so large that computing on with it costs more than it tells."""
+    if isinstance(value, int):
+        return value.bit_length() > 1024
+    return isinstance(value, (str, tuple, List)) and len(value) > 4096
 
 
 def _is_constant(test: Any) -> bool:

@@ -661,7 +661,9 @@ def _arithmetic(name: str) -> Callable[..., Value]:
         value = a[0] if a else 0
         if isinstance(value, Tensor):
             return torch.apply_method(run, site, value, name, a[1:], k)
-        if all(isinstance(v, (int, float)) for v in a) and a:
+        if all(isinstance(v, (int, float)) for v in a) and a and all(abs(v) < 1e6 for v in a[1:]):
+            if name == "pow" and len(a) > 1 and abs(a[1]) > 64:
+                return Symbol(name)
             try:
                 return getattr(builtins, name)(*a)
             except (TypeError, ValueError, OverflowError):
@@ -961,6 +963,8 @@ def call_library(
     handler = _LIBRARY.get(dotted)
     if handler is not None:
         return handler(run, site, a, k)
+    if dotted in ("math.factorial", "math.comb", "math.perm") and any(abs(v) > 256 for v in a if isinstance(v, (int, float))):
+        return Symbol(dotted)
     if dotted.startswith("math.") and all(isinstance(v, (int, float)) for v in a):
         import math
 
