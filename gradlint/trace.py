@@ -207,6 +207,14 @@ class Module:
         """Its parameters, those of its children included, each once."""
         return iter(())
 
+    def modules(self) -> Iterator[tuple[str, Module]]:
+        """Itself and all modules inside it, with their names."""
+        yield "", self
+
+    def mentions(self, attribute: str) -> int:
+        """How often the source of its class names `attribute`, as far as there is a source."""
+        return 0
+
 
 @dataclass(eq=False)
 class Optimizer:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Cleared, Clipped, Trace
+from gradlint.trace import Backward, Cleared, Clipped, Stepped, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -9,7 +9,9 @@ def check(trace: Trace) -> Iterator[Claim]:
     empty = True
     for event in trace.events:
         if isinstance(event, Cleared):
-            empty, waiting = True, None
+            empty = True
+        elif isinstance(event, Stepped):
+            waiting = None
         elif isinstance(event, Clipped):
             waiting = event if empty and event.exhausted is None else None
         elif isinstance(event, Backward) and event.wanted is None:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, YES, Backward, Frame, Mode, Module, Site, Trace
+from gradlint.trace import NO, YES, Backward, Frame, Mode, Module, Site, Trace, leaves
 
 _DIFFER = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"})
 
@@ -20,7 +20,11 @@ def check(trace: Trace) -> Iterator[Claim]:
             elif event.training is NO and key in training and key not in resting:
                 resting[key] = event, seen.get(key, [])
         elif isinstance(event, Backward) and not event.assumed:
+            reached = {id(leaf) for leaf in leaves(event.edge.grad_fn)}
             for key, (mode, before) in list(resting.items()):
+                own = {id(p) for p in mode.module.tensors()}
+                if own and not own & reached:
+                    continue
                 first = next((b for b in before if b.site is event.site), None)
                 if first is None or not _matters(mode.module):
                     continue

@@ -69,7 +69,7 @@ def _repeats(first: Backward, second: Backward, step: Stepped, again: Stepped) -
 def _claim(backward: Backward, before: Stepped, step: Stepped, optimizer: Optimizer) -> Claim:
     return Claim(
         backward.site,
-        "gradients are never cleared: each backward adds to what earlier steps have already used",
+        "gradients are not cleared between a step and this backward: it adds to what the step has already used",
         (
             Reason(before.site, "this step uses the gradients"),
             Reason(backward.site, "the next backward adds to them"),

@@ -5,6 +5,9 @@ from gradlint.trace import YES, Assigned, Built, Module, Tensor, Trace
 
 _MOVES = frozenset({"to", "cuda", "cpu", "xpu", "double", "float", "half", "bfloat16", "type"})
 
+# On what is already there, these give back the Parameter itself.
+_MAY_CHANGE_NOTHING = frozenset({"float", "cpu", "contiguous", "type", "type_as"})
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     for built in trace.told(Built):
@@ -24,7 +27,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not isinstance(assigned.owner, Module) or not isinstance(value, Tensor) or value.is_parameter:
             continue
         node = value.grad_fn
-        if node is None or len(node.inputs) != 1:
+        if node is None or len(node.inputs) != 1 or node.op in _MAY_CHANGE_NOTHING:
             continue
         source = node.inputs[0].tensor
         if source.is_parameter and source.owner is None and node.inputs[0].grad_fn is None and not value.storage.version:

@@ -45,4 +45,5 @@ def check(trace: Trace) -> Iterator[Claim]:
                 Reason(cut.site, "the value leaves the graph here"),
             ),
             "remove the cut, or leave these parameters out of the optimizer if they are meant to stay fixed",
+            about=lost[0][1].site,
         )

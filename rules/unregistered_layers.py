@@ -15,9 +15,10 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not layers or len(value) == 1:
             continue
         registered = {id(p) for p in owner.tensors()} | held
+        inside = {id(m) for layer in layers for _, m in layer.modules()}
         for root in trace.modules:
-            if root is not owner:
-                registered |= {id(p) for p in root.tensors()} if root not in layers and _holds(root, layers) else set()
+            if root is not owner and id(root) not in inside and _holds(root, layers):
+                registered |= {id(p) for p in root.tensors()}
         lost = [m for m in layers if not any(id(p) in registered for p in m.tensors())]
         if len(lost) < len(layers):
             continue

@@ -15,12 +15,12 @@ def check(trace: Trace) -> Iterator[Claim]:
         key = id(event.scaler), id(event.optimizer)
         if event.call == "unscale_":
             before = open_calls.get(key)
-            if before is not None and updates and before.turns != event.turns:
+            if before is not None and updates and event.optimizer is not None:
                 yield Claim(
                     event.site,
                     "`unscale_` runs for every micro-batch, but may run once between two updates",
                     (
-                        Reason(before.site, "unscaled in one turn"),
+                        Reason(before.site, "unscaled for one backward" if before.site is event.site else "unscaled already"),
                         Reason(updates[0].site, "the update comes only with the step"),
                     ),
                     "unscale and clip only when the optimizer steps",

@@ -23,6 +23,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         if owner not in forwarded or not isinstance(layer, Module) or id(layer) in used or layer.opaque:
             continue
         own = [p for p in layer.tensors() if p.requires_grad is YES]
+        if isinstance(assigned.owner, Module) and assigned.owner.mentions(attribute) > 1:
+            continue
         if not own or any(id(p) in operands for p in own):
             continue
         for (other_owner, other), sibling in made_in.items():
@@ -45,4 +47,6 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 
 def _stem(name: str) -> str:
-    return re.sub(r"_?\d+$", "", name)
+    """What siblings share: `att` and `att2`, `encode_query` and `encode_answer`."""
+    stem = re.sub(r"_?\d+$", "", name)
+    return stem if stem != name or "_" not in name else name.rpartition("_")[0]

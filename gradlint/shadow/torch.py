@@ -674,6 +674,9 @@ def initialize(run: Interpreter, made: Value, arguments: Arguments, keywords: Ke
             fill_layer(run, site, made, arguments, keywords)
     elif isinstance(made, OptimizerObject):
         fill_optimizer(run, site, made, arguments, keywords)
+    elif isinstance(made, Object):
+        # What an external base was made from is what its methods compute with.
+        made.attributes["@made from"] = (*arguments, *keywords.values())
 
 
 def new_layer(run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords) -> ModuleObject:
@@ -877,7 +880,7 @@ def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode
     elif name in ("__init__", "__post_init__", "__init_subclass__", "__enter__", "__exit__"):
         return Builtin(name, lambda run, site, a, k: None)
     if via_super:
-        return Builtin(name, lambda run, site, a, k: unknown_call(run, Symbol(name), a, k, site.node))
+        return Builtin(name, lambda run, site, a, k: unknown_call(run, Symbol(name), [owner, *a], k, site.node))
     symbol = Symbol(name)
     symbol.owner = owner
     attributes = getattr(owner, "attributes", None)
@@ -1106,8 +1109,17 @@ def step(run: Interpreter, site: ShadowSite, optimizer: Optimizer, scaler: objec
 def _optimizer_zero_grad(
     run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords
 ) -> Value:
-    clear(run, site, owner.parameters if owner.complete else None, k.get("set_to_none", a[0] if a else True), owner)
+    clear(run, site, grouped(run, owner, site), k.get("set_to_none", a[0] if a else True), owner)
     return None
+
+
+def grouped(run: Interpreter, owner: OptimizerObject, site: ShadowSite) -> list[Tensor] | None:
+    """The parameters in an optimizer's `param_groups`, which may be another optimizer's; None where not all are known."""
+    groups = owner.attributes.get("param_groups")
+    if not isinstance(groups, list):
+        return None
+    found, complete = parameter_list(run, groups, site.node)
+    return found if complete else None
 
 
 def clear(
@@ -1396,7 +1408,7 @@ def symbol_backward(
 
 def scaled(run: Interpreter, site: ShadowSite, scaler: object, value: Value) -> Value:
     tensor = run.as_tensor(value)
-    if tensor is None:
+    if tensor is None or (isinstance(scaler, GradScaler) and scaler.enabled is False):
         return value
     result = run.operation(site, "scale", facts.method("mul", "number"), {"self": tensor})
     if isinstance(result, Tensor):

@@ -28,6 +28,9 @@ _PLAIN_NAME = re.compile(
 )
 
 
+_CONFIG_NAME = re.compile(r"(?i)(args|opts?|cfg|config|hparams?|flags|params|hyp|settings)$")
+
+
 class Symbol:
     """An unknown value.  What is decided about it on a path holds for the rest of the path."""
 
@@ -79,6 +82,13 @@ class Symbol:
         if self.plain or self.truth is False or self.absent or self.equal is not ... or self.tensor is not None:
             return False
         return not _PLAIN_NAME.search(self.name.rpartition(".")[2])
+
+    def may_be_tensor(self) -> bool:
+        """Whether an unknown that meets a tensor in an expression may be one too, not a number of the configuration."""
+        if self.tensor is not None or self.called is not None:
+            return self.called != "operator" or any(isinstance(a, Symbol) and a.may_be_tensor() for a in self.arguments)
+        owner = self.owner.name if isinstance(self.owner, Symbol) else ""
+        return not (self.plain or _PLAIN_NAME.search(self.name.rpartition(".")[2]) or _CONFIG_NAME.search(owner))
 
     def call_it(self, name: str) -> None:
         """Take the name of the variable that it is bound to, unless it has a better one."""
@@ -310,6 +320,11 @@ class ModuleObject(Module):
         for name, value in self.members():
             if isinstance(value, ModuleObject):
                 yield from value.modules(f"{prefix}.{name}" if prefix else name, seen)
+
+    def mentions(self, attribute: str) -> int:
+        classes = [entry for entry in self.cls.line() if isinstance(entry, Class)] if isinstance(self.cls, Class) else []
+        word = re.compile(rf"\b{re.escape(attribute)}\b")
+        return sum(len(word.findall(cls.chunk.text)) for cls in classes)
 
     def unknown_members(self) -> bool:
         """Whether some module below it may hold parameters that are not known."""
