@@ -116,6 +116,11 @@ def _fresh(run: Interpreter, value: Value, turn: int) -> Symbol:
 
 def _read(run: Interpreter, value: Iterator_, node: cst.CSTNode) -> Iterator[Value]:
     site = run.site(node)
+    if value.what == "iter()":
+        # Who writes `iter(xs)` means to share it between readers.
+        while value.items:
+            yield value.items.pop(0)
+        return
     if value.used is not None and not value.lists:
         if value.items:
             run.tell(Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used))
