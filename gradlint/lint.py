@@ -70,7 +70,8 @@ class Claims:
             return
         visited = [trace.sites() for trace in complete]
         for site, claims in spoken.items():
-            if len(claims) == max(1, sum(site in sites for sites in visited)):
+            about = claims[0].about or site
+            if len(claims) == max(1, sum(about in sites for sites in visited)):
                 self.said.setdefault((rule.name, site), (rule, claims[0]))
 
     def findings(self) -> list[Finding]:

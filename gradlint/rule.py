@@ -33,6 +33,8 @@ class Claim:
     message: str
     because: tuple[Reason, ...] = ()
     instead: str = ""
+    about: Site | None = None
+    """For `on_every_path`: the claim must hold on every path that comes by here; by default the site itself."""
 
 
 @dataclass(frozen=True, slots=True)

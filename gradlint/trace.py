@@ -384,7 +384,10 @@ class Constructed(Event):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Assigned(Event):
-    """`owner.name = value`; `value` is a Module, a Tensor, or a plain container of them."""
+    """`owner.name = value`; `value` is a Module, a Tensor, or a plain container of them.
+
+    `owner` None: a variable that held a trained leaf.
+    """
 
     owner: object
     attribute: str

@@ -1,19 +1,29 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Made, Stored, Trace
+from gradlint.trace import Backward, Made, Site, Stored, Trace
+
+# Nobody compares a gradient with itself; to multiply it with itself is a norm.
+_COMPARE = frozenset({"sub", "cosine_similarity", "mse_loss", "l1_loss", "eq", "ne", "allclose", "dist"})
 
 
 def check(trace: Trace) -> Iterator[Claim]:
-    stored = {id(e.tensor): e for e in trace.told(Stored) if e.tensor.grad_of is not None and e.where != "append"}
-    for made in trace.told(Made):
-        same = [edge.tensor for edge in made.inputs if edge.tensor.grad_of is not None]
-        if len(same) == 2 and same[0] is same[1] and id(same[0]) in stored:
-            keep = stored[id(same[0])]
-            if keep.index < made.index:
-                yield Claim(
-                    keep.site,
-                    "this keeps the gradient tensor itself: the next backward writes into it",
-                    (Reason(made.site, "the kept gradient and the new one are the same tensor here"),),
-                    "keep a copy: `p.grad.clone()`",
-                )
+    kept: dict[int, dict[Site, Stored]] = {}
+    latest: Backward | None = None
+    for event in trace.events:
+        if isinstance(event, Backward) and event.wanted is None:
+            latest = event
+        elif isinstance(event, Stored) and event.tensor.grad_of is not None and event.where != "append":
+            kept.setdefault(id(event.tensor.storage), {})[event.site] = event
+        elif isinstance(event, Made) and event.op in _COMPARE and latest is not None:
+            storages = [id(e.tensor.storage) for e in event.inputs if e.tensor.grad_of is not None]
+            if len(storages) != 2 or storages[0] != storages[1]:
+                continue
+            for keep in kept.get(storages[0], {}).values():
+                if keep.index < latest.index:
+                    yield Claim(
+                        keep.site,
+                        "this keeps the gradient tensor itself: the next backward writes into it",
+                        (Reason(event.site, "the kept gradient and the new one are the same tensor here"),),
+                        "keep a copy: `p.grad.clone()`",
+                    )

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import YES, Assigned, Backward, Built, Module, Stepped, Tensor, Trace, leaves
+from gradlint.trace import YES, Assigned, Backward, Built, Module, Stepped, Tensor, Trace, graph, leaves
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -23,6 +23,9 @@ def check(trace: Trace) -> Iterator[Claim]:
             continue
         steps = [s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index]
         fed = [b for b, found in reached if b.index > assigned.index and _reads(assigned.value, new, found)]
+        if isinstance(assigned.value, Tensor) and assigned.value.grad_fn is not None:
+            # A copy that is made again after every step is never stale.
+            fed = [b for b in fed if steps and b.index > steps[0].index and _walks(b, assigned.value)]
         if steps and fed and steps[-1].index > fed[0].index:
             said.add(id(built.optimizer))
             yield Claim(
@@ -65,6 +68,10 @@ def _reads(value: object, new: list[Tensor], found: dict[int, Tensor]) -> bool:
         # A moved copy: the old leaf still gets the gradient, but the loss reads the copy.
         return any(id(e.tensor) in found for e in value.grad_fn.inputs)
     return any(id(p) in found for p in new)
+
+
+def _walks(backward: Backward, copy: Tensor) -> bool:
+    return any(node is copy.grad_fn for node in graph(backward.edge.grad_fn))
 
 
 def _any(some: list[Tensor], others: list[Tensor]) -> bool:

@@ -8,6 +8,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     last: dict[tuple[int, int, str], Scaler] = {}
     cleared = -1
     updates = {id(e.scaler): e for e in reversed(trace.told(Scaler)) if e.call == "update"}
+    stepping = {id(e.scaler) for e in trace.told(Scaler) if e.call == "step"}
     for event in trace.events:
         if isinstance(event, Cleared):
             cleared = event.index
@@ -21,6 +22,9 @@ def check(trace: Trace) -> Iterator[Claim]:
         if before is not None and before.site is event.site and before.turns != event.turns:
             update = updates.get(id(event.scaler))
             stepped = last.get((key[0], key[1], "step"))
+            if update is None and id(event.scaler) not in stepping:
+                # Skipped in every turn of this path; where it is not skipped, it shows what was.
+                continue
             if update is None or stepped is not None or cleared > before.index:
                 skipped = update is not None
                 yield Claim(

@@ -177,6 +177,9 @@ def _of_shadow(run: Interpreter, value: Any) -> Seen:
     if isinstance(value, Tensor):
         requires_grad = value.requires_grad
         leaf = YES if requires_grad is NO else MAYBE if requires_grad is MAYBE else Known.of(value.is_leaf)
+        if value.note == "converted":
+            # `x.to(...)` may give `x` itself, which depends on the machine.
+            leaf = MAYBE
         # `.data` counts its versions by itself, which no rule needs.
         version = value.storage.version if value.data_of is None and value.certain else None
         return Seen(requires_grad, leaf, version, UNKNOWN)

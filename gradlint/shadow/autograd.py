@@ -192,10 +192,10 @@ class Autograd:
             results.append(result)
         return results
 
-    @staticmethod
-    def view(result: Tensor, viewed: Tensor) -> None:
+    def view(self, result: Tensor, viewed: Tensor) -> None:
         result.storage = viewed.storage
         result.base = viewed.base or viewed
+        self.views.setdefault(result.base, []).append(result)
         result.data_of = viewed.data_of
         result.grad_of = viewed.grad_of
         result.multi_view = viewed.multi_view

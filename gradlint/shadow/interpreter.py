@@ -282,6 +282,9 @@ class Interpreter(Autograd):
         if dropped is None or dropped[0] is not call:
             return
         _, op, operand = dropped
+        if self.frame.caller is None and self.chunk.path.endswith(".ipynb"):
+            # The last expression of a cell is shown.
+            return
         if self.expecting_errors or name.endswith("_") or any(a.keyword is not None and a.keyword.value == "out" for a in call.args):
             return
         self.tell(
@@ -866,12 +869,17 @@ class Interpreter(Autograd):
     def bind(self, target: cst.CSTNode, value: Value, node: cst.CSTNode) -> None:
         if isinstance(target, cst.Name):
             if isinstance(value, Tensor):
+                torch.name_again(self, self.site(node), target.value, value)
                 if not value.name:
                     value.name = target.value
                 if self.mutated is not None and self.mutated.tensor is value:
                     self.mutated.named = True
             elif type(value) is Symbol:
                 value.call_it(target.value)
+            elif isinstance(value, ModuleObject) and not value.name and self.scope.parent is None:
+                value.name = target.value
+                for inner, tensor in value.named_tensors():
+                    tensor.name = f"{target.value}.{inner}"
             self.assign_name(target.value, value)
         elif isinstance(target, cst.Attribute):
             self.set_attribute(self.evaluate(target.value), target.attr.value, value, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 BUILTINS = frozenset(dir(builtins))
 _MOST_ITEMS = 64
+_QUESTION = re.compile(r"(^|\.)(is_\w+|has_\w+|get_rank|get_world_size|get_local_rank|device_count|available)$")
 _nowhere = Site()
 
 
@@ -297,6 +299,7 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
         if method is not None:
             run.call(method, [key, value], {}, node)
     elif isinstance(owner, Symbol):
+        torch.store(run, site, value, "item", "", grows=False)
         try:
             owner.items[key] = value
         except TypeError:
@@ -990,7 +993,7 @@ def call_library(
         raise run.stop()
     if torch.is_optimizer_class(dotted):
         return torch.new_optimizer(run, site, dotted, a, k)
-    if not a and not k:
+    if not a and not k and _QUESTION.search(dotted):
         # The same question without arguments (`dist.is_initialized()`) has the same answer on one path.
         return run.remember(("call", dotted), lambda: Symbol(dotted, called=External(dotted)))
     return torch.unknown_call(run, External(dotted), a, k, node)

@@ -177,8 +177,8 @@ def apply_fact(
             inplace = values[at] if at < len(values) else inplace
         if inplace is True and isinstance(values[0] if values else None, Tensor):
             return run.mutate(site, values[0], name + "_", fact, bound)
-    if fact is not None and fact.maybe_view and fact.view_of:
-        # Whether it shares memory is open: as if it did not, so that nothing is claimed about it.
+    if fact is not None and fact.maybe_view and fact.view_of and getattr(values[0], "grad_of", None) is None:
+        # Whether it shares memory is open (a gradient's does): as if it did not, so that nothing is claimed about it.
         import dataclasses
 
         fact = dataclasses.replace(fact, view_of=None)
@@ -561,6 +561,15 @@ def store(run: Interpreter, site: ShadowSite, value: Value, where: str, name: st
         run.tell(Stored(site=site, frame=run.frame, tensor=value, where=where, grows=grows, name=name))
     for tensor in run.live(value):
         run.tell(Stored(site=site, frame=run.frame, tensor=tensor, where=where, grows=grows, name=name))
+
+
+def name_again(run: Interpreter, site: ShadowSite, name: str, value: Tensor) -> None:
+    """`name = value`, told where it keeps a gradient or lets go of a leaf that is trained."""
+    if value.grad_of is not None:
+        store(run, site, value, "name", name, grows=False)
+    old = run.scope.names.get(name)
+    if isinstance(old, Tensor) and old is not value and old.grad_fn is None and old.requires_grad is YES:
+        run.tell(Assigned(site=site, frame=run.frame, owner=None, attribute=name, value=value, replaced=old))
 
 
 def set_tensor_attribute(run: Interpreter, site: ShadowSite, tensor: Tensor, name: str, value: Value) -> None:
@@ -1140,7 +1149,9 @@ def clear(
             in_place=in_place,
         )
     )
-    if not in_place:
+    if not in_place and tensors is None:
+        run.gradients.clear()
+    elif not in_place:
         for tensor in tensors or ():
             run.gradients.pop(tensor, None)
 
@@ -1205,7 +1216,8 @@ def call_layer(
         if first is not None:
             bound[fact.call[0]] = first
     if module.options.get("inplace") is True and isinstance(first, Tensor):
-        if not (layer.startswith("Dropout") and not training):
+        rate = module.options.get("p", 0.5)
+        if not layer.startswith("Dropout") or (training and isinstance(rate, float) and rate > 0):
             op = Op(
                 space="layer", name=layer, operands=fact.call, keeps=fact.keeps, keeps_inplace=fact.keeps_inplace
             )
@@ -1313,7 +1325,7 @@ def symbol_method(
     called = symbol.name
     if name == "zero_grad":
         optimizer = stand_in(run, symbol, site) if _OPTIMIZER_NAME.search(called) else None
-        run.tell(Cleared(site=site, frame=run.frame, tensors=None, optimizer=optimizer))
+        clear(run, site, None, keywords.get("set_to_none", arguments[0] if arguments else True), optimizer)
         return None
     if name == "step":
         if _SCALER_NAME.search(called) and arguments:
