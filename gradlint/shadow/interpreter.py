@@ -91,6 +91,8 @@ class Choices:
         self.odd = False
         self.turning = False
         """The present walk has decided something in a loop that could go either way."""
+        self.turned: set[int] = set()
+        """The conditions in loops that the present walk has decided an odd number of times."""
         self.told: set[int] = set()
         """The functions that some walk has entered."""
         self.kept: list[object] = []
@@ -107,7 +109,8 @@ class Choices:
             side = not next(iter(taken))
         elif taken and again:
             # Both sides are known.  A walk that is odd takes a loop's turns in the other order.
-            side = default is not self.odd
+            side = default is not (self.odd and id(node) not in self.turned)
+            self.turned ^= {id(node)}
         else:
             side = default
         if side not in taken:
@@ -793,7 +796,7 @@ class Interpreter(Autograd):
         if known is not None:
             return known
         usual = self.usual(node)
-        side = self.choices.decide(node, usual, again=bool(self.turns) and usual)
+        side = self.choices.decide(node, usual, again=bool(self.turns) and (usual or skips_turn(node)))
         if isinstance(value, Symbol):
             self.settle(value, side)
         return side
@@ -1815,6 +1818,12 @@ def leaves_block(node: Any) -> bool:
                 if called in ("sys.exit", "exit", "quit", "os._exit"):
                     return True
     return False
+
+
+def skips_turn(node: Any) -> bool:
+    """Whether a condition, where it holds, goes on with the loop's next turn."""
+    last = node.body.body[-1] if isinstance(node, cst.If) and node.body.body else None
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Continue)
 
 
 def is_suppressing(run: Interpreter, item: Any) -> bool:

@@ -95,6 +95,7 @@ def _entry(
     for walk in range(_MOST_PATHS):
         choices.fresh = choices.turning = False
         choices.odd = walk % 2 == 1
+        choices.turned.clear()
         name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
         run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
