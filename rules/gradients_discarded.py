@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Cleared, Escaped, Made, Stepped, Tensor, Trace, leaves
+from gradlint.trace import Backward, Cleared, Escaped, GradAssigned, Made, Mutated, Stepped, Tensor, Trace, leaves
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -10,7 +10,10 @@ def check(trace: Trace) -> Iterator[Claim]:
     for event in trace.events:
         if isinstance(event, Backward) and event.wanted is None and not event.assumed:
             waiting.append((event, list(leaves(event.edge.grad_fn))))
-        elif isinstance(event, (Stepped, Escaped)):
+        elif isinstance(event, (Stepped, Escaped, GradAssigned)):
+            waiting.clear()
+        elif isinstance(event, Mutated) and event.by is None and event.tensor.is_parameter:
+            # A step by hand.
             waiting.clear()
         elif isinstance(event, Made) and any(e.tensor.grad_of is not None for e in event.inputs):
             waiting.clear()
@@ -19,14 +22,30 @@ def check(trace: Trace) -> Iterator[Claim]:
                 own = {id(t) for t in event.tensors or ()}
                 # The tail of an epoch: cleared outside the loop that accumulated.
                 left = len(event.turns) < len(backward.turns) and backward.turns[-1][0] in stepping
-                if left and reached and all(id(t) in own for t in reached):
-                    yield Claim(
-                        event.site,
-                        "gradients that no step has used are thrown away: the last batches of the loop are lost",
-                        (
-                            Reason(backward.site, "these gradients were accumulated"),
-                            Reason(event.site, "and cleared before any step"),
-                        ),
-                        "step once more after the loop if gradients are left",
-                    )
+                step = _next_step(trace, event) if event.turns == backward.turns else None
+                if not (left or step) or not reached or not all(id(t) in own for t in reached):
+                    continue
+                lost = "the last batches of the loop are lost" if step is None else "the next step finds none"
+                yield Claim(
+                    event.site,
+                    f"gradients that no step has used are thrown away: {lost}",
+                    (
+                        Reason(backward.site, "these gradients were accumulated" if step is None else "computed here"),
+                        Reason(event.site, "and cleared before any step"),
+                        *([Reason(step.site, "this step has nothing to use")] if step is not None else ()),
+                    ),
+                    "step once more after the loop if gradients are left" if step is None else "step before clearing",
+                )
             waiting.clear()
+
+
+def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:
+    """The step that comes straight after: of an optimizer all of whose gradients were just cleared."""
+    own = {id(t) for t in cleared.tensors or ()}
+    for event in trace.events[cleared.index + 1 :]:
+        if event.turns != cleared.turns or isinstance(event, (Backward, Escaped, GradAssigned)):
+            return None
+        if isinstance(event, Stepped):
+            held = event.optimizer
+            return event if held.complete and not event.closure and all(id(p) in own for p in held.parameters) else None
+    return None
