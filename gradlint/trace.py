@@ -400,6 +400,8 @@ class Discarded(Event):
     """The result of a pure tensor operation was dropped."""
 
     op: str
+    in_place: str = ""
+    """The name of the form that would have changed the tensor, '' where there is none."""
     operand: Tensor | None
     operand_name: str
     certain: bool

@@ -15,10 +15,10 @@ def check(trace: Trace) -> Iterator[Claim]:
     for drop in trace.told(Discarded):
         if not drop.certain or drop.op in _RUN_FOR_THEIR_COST:
             continue
-        name = f"`{drop.operand_name}` stays" if drop.operand_name else "the tensor stays"
+        name = f": `{drop.operand_name}` stays as it was" if drop.operand_name else ""
         yield Claim(
             drop.site,
-            f"the result of `{drop.op}` is dropped: {name} as it was",
+            f"the result of `{drop.op}` is dropped{name}",
             (),
-            f"assign the result, or use the in-place form `{drop.op}_` where there is one",
+            f"assign the result, or use the in-place form `{drop.in_place}`" if drop.in_place else "assign the result",
         )

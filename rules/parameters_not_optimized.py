@@ -2,11 +2,13 @@ from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
 from gradlint.trace import (
-    NO, YES, Assigned, Backward, Built, Edge, Escaped, Mode, Module, Mutated, Node, Optimizer, Restored, Stepped, Tensor,
-    Trace, graph, leaves,
+    NO, YES, Assigned, Backward, Built, Constructed, Escaped, Mode, Module, Mutated, Node, Optimizer, Restored, Stepped,
+    Tensor, Trace, graph, leaves,
 )  # fmt: skip
 
 on_every_path = True
+
+_REDUCES = frozenset({"mean", "sum", "norm", "logsumexp", "cross_entropy", "kl_div", "max", "amax"})
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -15,12 +17,11 @@ def check(trace: Trace) -> Iterator[Claim]:
         return
     if any(isinstance(v, (Optimizer, Module)) for e in trace.told(Escaped) for v in e.values):
         return
+    # What is trained: layers, not an input or a prompt that is optimized through a fixed network.
+    trained = {id(p) for o in trace.optimizers() for p in o.parameters if p.owner is not None}
+    innocent = optimized | _meant(trace)
     touched = {id(m.storage) for m in trace.told(Mutated) if not m.tracked or m.op in ("copy_", "step")}
-    replaced = {id(p) for a in trace.told(Assigned) if isinstance(a.replaced, Module) for p in _own(a.value)}
     held = {id(p) for a in trace.told(Assigned) if isinstance(a.owner, Module) for p in _own(a.value)}
-    resting = {
-        id(p) for e in (*trace.told(Mode), *trace.told(Restored)) if not (isinstance(e, Mode) and e.training is not NO) for p in e.module.tensors()
-    }
     for built in trace.told(Built)[-1:]:
         for backward in trace.told(Backward):
             if backward.assumed or backward.wanted is not None or not backward.turns:
@@ -30,12 +31,12 @@ def check(trace: Trace) -> Iterator[Claim]:
                 for leaf in leaves(backward.edge.grad_fn)
                 if leaf.is_parameter
                 and leaf.requires_grad is YES
-                and id(leaf) not in optimized | replaced | resting
+                and id(leaf) not in innocent
                 and id(leaf.storage) not in touched
                 and leaf.site is not None
                 and (leaf.owner is not None or id(leaf) in held)
             ]
-            late = [leaf for leaf in forgotten if _after(backward.edge, leaf, optimized)]
+            late = [leaf for leaf in forgotten if _after(backward, leaf, trained)]
             if late:
                 name = late[0].name or "parameters"
                 more = f" and {len(late) - 1} more" if len(late) > 1 else ""
@@ -51,26 +52,52 @@ def check(trace: Trace) -> Iterator[Claim]:
                 return
 
 
-def _own(value: object) -> list[Tensor]:
+def _meant(trace: Trace) -> set[int]:
+    """Parameters that rest on purpose, or whose absence is another rule's: replaced, hidden in a list, made in forward."""
+    found: set[int] = set()
+    for assigned in trace.told(Assigned):
+        if isinstance(assigned.replaced, Module) or isinstance(assigned.value, (list, tuple, dict)):
+            found.update(id(p) for p in _own(assigned.value))
+    for event in (*trace.told(Mode), *trace.told(Restored)):
+        if not isinstance(event, Mode) or event.training is NO:
+            found.update(id(p) for p in event.module.tensors())
+    for made in trace.told(Constructed):
+        if any(frame.function == "forward" for frame in made.frame.stack()):
+            found.update(id(p) for p in made.module.tensors())
+    return found
+
+
+def _own(value: object) -> Iterator[Tensor]:
     if isinstance(value, Module):
-        return list(value.tensors())
-    return [value] if isinstance(value, Tensor) else []
+        yield from value.tensors()
+    elif isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _own(item)
 
 
-def _after(root: Edge, leaf: Tensor, optimized: set[int]) -> bool:
-    """Whether a trained layer feeds the operation that uses `leaf`: it stands between that layer and the loss."""
-    for node in graph(root.grad_fn):
-        if any(edge.tensor is leaf for edge in node.inputs) and _fed_by(node, optimized):
+def _after(backward: Backward, leaf: Tensor, trained: set[int]) -> bool:
+    """Whether a value that depends on `leaf` alone meets one that trained layers made."""
+    nodes = list(graph(backward.edge.grad_fn))
+    alone = [n for n in nodes if any(e.tensor is leaf for e in n.inputs)]
+    seen: set[int] = set()
+    while alone:
+        node = alone.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if _fed_by(node, trained):
             return True
+        if node.op not in _REDUCES and not node.op.endswith("loss"):
+            alone += [n for n in nodes if any(e.grad_fn is node for e in n.inputs)]
     return False
 
 
-def _fed_by(node: Node, optimized: set[int]) -> bool:
+def _fed_by(node: Node, trained: set[int]) -> bool:
     return any(
-        inner.op != "add" and any(id(e.tensor) in optimized for e in inner.inputs)
+        inner.op != "add" and any(id(e.tensor) in trained for e in inner.inputs)
         for edge in node.inputs
         if edge.grad_fn is not None
         for inner in graph(edge.grad_fn)
     )
-
-

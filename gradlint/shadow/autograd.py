@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # A value that passed this many cuts says no more about them.
 _MOST_CUTS = 8
+# A change of a tensor is passed on to this many of its views, the latest ones.
+_MOST_VIEWS = 64
 
 
 class Autograd:
@@ -53,6 +55,8 @@ class Autograd:
         self.backwards = 0
         self.layers = 0
         """How many modules were made or called so far."""
+        self.views: dict[Tensor, list[Tensor]] = {}
+        """The views of each tensor."""
         self.decided: list[Symbol] = []
         """The unknowns that this path has decided something about."""
         self.supposing = False
@@ -138,7 +142,13 @@ class Autograd:
         """The result of applying `op` to the operands `bound`; `extra` are a layer's own parameters."""
         operands = self.operands(fact, bound)
         tensors = [t for found in operands.values() for t in found]
-        edges = tuple(self.edge(t) for t in (*tensors, *extra))
+        table = keeps if keeps is not None else fact.keeps if fact is not None else {}
+        # An operand that the facts give no gradient (an index, a target, `type_as`'s other) carries no graph on.
+        idle = {id(t) for name, found in operands.items() if table and name not in table for t in found}
+        edges = tuple(
+            self.edge(t) if id(t) not in idle else self.edge(t)._replace(grad_fn=None, requires_grad=NO)
+            for t in (*tensors, *extra)
+        )
         gradient = joined(e.requires_grad for e in edges)
         differentiable = fact is None or fact.differentiable
         results = self.results(site, fact, operands)
@@ -161,7 +171,6 @@ class Autograd:
                     if edge.requires_grad is YES and i == 0 or (i < len(flags) and edge.requires_grad is YES):
                         result.cuts = (*result.cuts, self.cut(site, edge, result, how))[-_MOST_CUTS:]
         if node is not None:
-            table = keeps if keeps is not None else fact.keeps if fact is not None else {}
             node.saved = self.saved(table, operands, extra, results)
         for result in results:
             self.tell(
@@ -316,7 +325,14 @@ class Autograd:
         if tensor.base is not None:
             whole = Node("copy_slices", site, (self.edge(base), *(self.edge(t) for t in others)), index=node.index)
             base.requires_grad = joined((base.requires_grad, gradient))
+            whole.saved = node.saved
             base.grad_fn = whole
+        if views := self.views.get(base):
+            # Views follow their base: torch makes their grad_fn anew.
+            again = Node("view", site, (self.edge(base),), index=node.index)
+            for view in views[-_MOST_VIEWS:]:
+                if view is not tensor:
+                    view.requires_grad, view.grad_fn = base.requires_grad, again
         self.tell(Made(site=site, frame=self.frame, op=op, inputs=edges, output=tensor, node=node))
         return tensor
 

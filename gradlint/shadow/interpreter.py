@@ -295,6 +295,7 @@ class Interpreter(Autograd):
                 site=self.site(call),
                 frame=self.frame,
                 op=op,
+                in_place=f"{op}_" if facts.method(f"{op}_") is not None else "",
                 operand=operand,
                 operand_name=operand.name if operand is not None else "",
                 certain=operand is not None and operand.certain,

@@ -211,7 +211,8 @@ def _element(run: Interpreter, owner: Any, key: Value) -> Value:
         return owner[0] if len(owner) else Symbol()
     if -len(owner) <= key < len(owner):
         return owner[key]
-    return owner[-1] if len(owner) and getattr(owner, "open", False) else Symbol()
+    # What lies past the known items is like them, but no tensor of them.
+    return owner[-1] if len(owner) and getattr(owner, "open", False) and isinstance(owner[-1], ModuleObject) else Symbol()
 
 
 def _value(run: Interpreter, owner: dict[Value, Value], key: Value) -> Value:
