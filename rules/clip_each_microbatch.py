@@ -5,6 +5,9 @@ from gradlint.trace import Backward, Cleared, Clipped, Scaler, Stepped, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    if not trace.told(Cleared):
+        # Nothing ever clears the gradients, which is another rule's.
+        return
     first: Clipped | None = None
     added: Backward | None = None
     unscaled = False

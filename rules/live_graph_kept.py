@@ -18,8 +18,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         loop = next((a[0] for a, b in zip(before.turns, stored.turns, strict=False) if a != b), None)
         if loop is None or not _kept(before, stored):
             continue
-        node = id(before.tensor.grad_fn)
-        trained = [b for b, nodes in visits if node in nodes or b.root is before.tensor]
+        behind = {id(node) for node in graph(before.tensor)}
+        trained = [b for b, nodes in visits if behind & nodes]
         if not trained or any(b.index > before.index and b.turns[: len(before.turns)] != before.turns for b in trained):
             continue
         if not any(turn[0] is loop for turn in trained[0].turns):

@@ -55,6 +55,9 @@ def _known(
         if not backwards or tensor.requires_grad is not YES:
             continue
         before = used.get(id(tensor))
+        if before is not None and before.scaler is not None and step.scaler is None:
+            # Stepped past the scaler: that is the fault.
+            continue
         if before is not None and backwards[-1].index > before.index and step.turns and not said:
             said = True
             yield _claim(backwards[-1], before, step, step.optimizer)
