@@ -87,6 +87,9 @@ def _after(backward: Backward, leaf: Tensor, trained: set[int]) -> bool:
         if id(node) in seen:
             continue
         seen.add(id(node))
+        if any(id(e.tensor) in trained for e in node.inputs):
+            # It feeds a trained layer, as a backbone feeds its head.
+            continue
         if _fed_by(node, trained):
             return True
         if node.op not in _REDUCES and not node.op.endswith("loss"):

@@ -81,10 +81,11 @@ class Autograd:
         if type(value) is not Symbol:
             return None
         if value.tensor is None:
-            tensor = Tensor(requires_grad=MAYBE, name=value.name, certain=False, site=value.site)
+            known = NO if value.graphless else MAYBE
+            tensor = Tensor(requires_grad=known, name=value.name, certain=False, site=value.site)
             value.tensor = tensor
             self.decided.append(value)
-            if value.called is not None:
+            if value.called is not None and not value.graphless:
                 self.opaque(tensor, value.called, value.arguments)
         return value.tensor
 

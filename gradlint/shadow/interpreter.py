@@ -1422,7 +1422,7 @@ class Interpreter(Autograd):
                 return owner.attributes.setdefault(name, Symbol(f"{owner.name}.data"))
             if name not in owner.attributes:
                 made = owner.attributes[name] = Symbol(f"{owner.name}.{name}" if owner.name else name)
-                made.owner = owner
+                made.owner, made.graphless = owner, owner.graphless
             return owner.attributes[name]
         if isinstance(owner, File):
             scope = self.file(owner)
@@ -1439,7 +1439,7 @@ class Interpreter(Autograd):
             if name in ("__name__", "__qualname__"):
                 return function.name
             if name in ("setter", "deleter", "getter"):
-                return Builtin("setter", lambda _: function)
+                return Builtin("setter", lambda defined: property_with(function, name, defined))
             if name == "__wrapped__":
                 return owner
             return function.attributes.setdefault(name, Symbol(f"{function.name}.{name}"))
@@ -1517,7 +1517,9 @@ class Interpreter(Autograd):
             except KeyError:
                 found = None
             if isinstance(found, Function) and found.wrapper == "property":
-                # A property's setter is not told apart from its getter: what it sets is unknown.
+                setter = found.attributes.get("@setter")
+                if setter is not None:
+                    self.call(Bound(setter, owner), [value], {}, node)
                 return
         torch.set_attribute(self, owner, name, value, node)
 
@@ -1819,6 +1821,13 @@ def leaves_block(node: Any) -> bool:
                 if called in ("sys.exit", "exit", "quit", "os._exit"):
                     return True
     return False
+
+
+def property_with(getter: Function, role: str, defined: Value) -> Function:
+    """The property that `@name.setter` makes of a property and the function below it."""
+    if role == "setter" and isinstance(defined, Function):
+        getter.attributes["@setter"] = defined
+    return getter
 
 
 def skips_turn(node: Any) -> bool:

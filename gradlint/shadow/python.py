@@ -181,7 +181,7 @@ def item(run: Interpreter, owner: Value, key: Value, node: cst.CSTNode) -> Value
             return Symbol()
         if found is None:
             found = owner.items[key] = Symbol()
-            found.iterated = owner.iterated
+            found.iterated, found.graphless = owner.iterated, owner.graphless
             if owner.called is not None:
                 found.called, found.arguments = owner.called, owner.arguments
             elif owner.name and isinstance(key, str):

@@ -1019,6 +1019,9 @@ def _register_parameter(
 ) -> Value:
     name = a[0] if a else k.get("name")
     value = a[1] if len(a) > 1 else k.get("param", k.get("module"))
+    if owner.layer in ("Sequential", "ModuleList", "ModuleDict") and isinstance(value, ModuleObject):
+        append(owner, value, name if isinstance(name, str) else f"?{len(owner.children)}")
+        return None
     # A name that is not known still registers.
     set_module_attribute(run, site, owner, name if isinstance(name, str) else f"?{len(owner.attributes)}", value)
     return None
@@ -1296,6 +1299,7 @@ def unknown_call(
         return Number(name, cuts)
     symbol = Symbol("", called=function, arguments=tuple(values))
     symbol.site = site
+    symbol.graphless = not run.grad_enabled
     if name:
         symbol.name = name.rpartition(".")[2] + "()"
     return symbol
@@ -1390,6 +1394,7 @@ def symbol_method(
         run.dropped = (site.node, name, _guess(symbol))  # type: ignore[assignment]
         result = Symbol("", called=Symbol(name), arguments=(symbol, *arguments))
         result.site = site
+        result.graphless = symbol.graphless or not run.grad_enabled
         return result
     return ...
 

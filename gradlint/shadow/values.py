@@ -41,6 +41,7 @@ class Symbol:
         "called",
         "cuts",
         "equal",
+        "graphless",
         "items",
         "iterated",
         "name",
@@ -67,6 +68,8 @@ class Symbol:
         self.unequal: set[Value] = set()
         self.tensor: Tensor | None = None
         """The tensor it is, once something used it as one."""
+        self.graphless = False
+        """It was computed while grad mode was off."""
         self.plain = False
         """It was used as a number, a size or a text."""
         self.iterated = False
