@@ -31,19 +31,21 @@ class Program:
 
     def find(self, dotted: str, importer: File | None, dots: int = 0) -> File | None:
         """The file that `dotted` names when `importer` imports it, as Python would find it from a folder above."""
-        if importer is None:
+        if importer is None or (not dots and dotted.partition(".")[0] == "torch"):
             return None
         folder = _parts(importer.path)[:-1]
         wanted = tuple(dotted.split(".")) if dotted else ()
         if dots:
             roots = [folder[: len(folder) - (dots - 1)]] if dots - 1 <= len(folder) else []
         else:
+            # A folder inside a package is never where an absolute import starts.
             above = [folder[:n] for n in range(len(folder), -1, -1)]
+            above = [parent for parent in above if (*parent, "__init__.py") not in self.files]
             roots = [root for parent in above for root in (parent, (*parent, "src"))]
         for root in roots:
             if wanted:
                 found = self.files.get((*root, *wanted[:-1], wanted[-1] + ".py"))
-                if found is not None:
+                if found is not None and found is not importer:
                     return found
             found = self.files.get((*root, *wanted, "__init__.py"))
             if found is not None:

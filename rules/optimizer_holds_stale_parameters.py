@@ -24,7 +24,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         steps = [s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index]
         fed = [b for b, found in reached if b.index > assigned.index and _reads(assigned.value, new, found)]
         if isinstance(assigned.value, Tensor) and assigned.value.grad_fn is not None:
-            # A copy that is made again after every step is never stale.
+            # A copy that is made again for every step is never stale.
+            steps = [s for s in steps if len(s.turns) > len(assigned.turns)]
             fed = [b for b in fed if steps and b.index > steps[0].index and _walks(b, assigned.value)]
         if steps and fed and steps[-1].index > fed[0].index:
             said.add(id(built.optimizer))

@@ -1,12 +1,18 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Optimizer, Trace, sure_graph
+from gradlint.trace import NO, Backward, Optimizer, Trace, sure_graph
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    freed: set[int] = set()
     for backward in trace.told(Backward):
-        for node in sure_graph(backward.edge):
+        nodes = list(sure_graph(backward.edge))
+        # A graph that an earlier backward freed is another rule's.
+        again = any(id(node) in freed and node.keeps for node in nodes)
+        if backward.retain is NO and backward.wanted is None:
+            freed.update(id(node) for node in nodes)
+        for node in nodes if not again else ():
             for saved in node.saved:
                 late = (
                     m
