@@ -212,7 +212,7 @@ class Module:
         yield "", self
 
     def mentions(self, attribute: str) -> int:
-        """How often the source of its class names `attribute`, as far as there is a source."""
+        """How often the source of its class names `attribute` other than to set it, as far as there is a source."""
         return 0
 
 

@@ -23,7 +23,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if owner not in forwarded or not isinstance(layer, Module) or id(layer) in used or layer.opaque:
             continue
         own = [p for p in layer.tensors() if p.requires_grad is YES]
-        if isinstance(assigned.owner, Module) and assigned.owner.mentions(attribute) > 1:
+        if isinstance(assigned.owner, Module) and assigned.owner.mentions(attribute):
             continue
         if not own or any(id(p) in operands for p in own):
             continue
@@ -32,7 +32,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             if (
                 other_owner == owner
                 and other != attribute
-                and _stem(other) == _stem(attribute)
+                and _siblings(other, attribute)
                 and isinstance(twin, Module)
                 and twin.kind == layer.kind
                 and calls[id(twin)] >= 2
@@ -46,7 +46,8 @@ def check(trace: Trace) -> Iterator[Claim]:
                 break
 
 
-def _stem(name: str) -> str:
-    """What siblings share: `att` and `att2`, `encode_query` and `encode_answer`."""
-    stem = re.sub(r"_?\d+$", "", name)
-    return stem if stem != name or "_" not in name else name.rpartition("_")[0]
+def _siblings(one: str, other: str) -> bool:
+    """`att` and `att2`, `encode_query` and `encode_answer`."""
+    if re.sub(r"_?\d+$", "", one) == re.sub(r"_?\d+$", "", other):
+        return True
+    return "_" in one and one.rpartition("_")[0] == other.rpartition("_")[0]

@@ -88,6 +88,8 @@ class Choices:
         self.taken: dict[int, set[bool]] = {}
         self.fresh = False
         """The present walk took a side that no walk took before."""
+        self.sides: dict[int, set[bool]] = {}
+        """Which sides of each `if` have been told, known conditions included."""
         self.odd = False
         self.turning = False
         """The present walk has decided something in a loop that could go either way."""
@@ -98,6 +100,19 @@ class Choices:
         self.kept: list[object] = []
         self.imported: dict[str, Scope] = {}
         """The names of files whose body has run as an import: one run serves every entry but a main program."""
+
+    def untold(self, function: cst.FunctionDef) -> bool:
+        """Whether nothing has entered a function, or some side of an `if` in it is still to be seen."""
+        if id(function) not in self.told:
+            return True
+        todo: list[cst.CSTNode] = [function.body]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, cst.If) and len(self.sides.get(id(node), ())) < 2:
+                return True
+            if isinstance(node, (cst.IndentedBlock, cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try)):
+                todo.extend(child for child in node.children if not isinstance(child, cst.BaseExpression))
+        return False
 
     def decide(self, node: cst.CSTNode, default: bool, again: bool = False) -> bool:
         self.turning = self.turning or again
@@ -401,8 +416,8 @@ class Interpreter(Autograd):
         return RETURN
 
     def run_Raise(self, node: Any) -> None:
-        value = self.evaluate(node.exc) if node.exc is not None else None
-        raise Raised(value)
+        again = self.handling[-1] if self.handling else None
+        raise Raised(self.evaluate(node.exc) if node.exc is not None else again)
 
     def run_Assert(self, node: Any) -> None:
         self.assume(node.test, True)
@@ -579,7 +594,9 @@ class Interpreter(Autograd):
         return found
 
     def run_If(self, node: Any) -> str | None:
-        if self.true(node.test, node):
+        side = self.true(node.test, node)
+        self.choices.sides.setdefault(id(node), set()).add(side)
+        if side:
             return self.block(node.body.body)
         if node.orelse is not None:
             return self.statement(node.orelse)
@@ -691,6 +708,8 @@ class Interpreter(Autograd):
 
     def handle(self, node: Any, raised: Raised) -> str | None:
         for handler in node.handlers:
+            if handler.type is not None and self.catches(self.evaluate(handler.type), raised.value) is False:
+                continue
             if handler.name is not None:
                 self.bind(handler.name.name, raised.value, handler)
             self.handling.append(raised.value)
@@ -699,6 +718,25 @@ class Interpreter(Autograd):
             finally:
                 self.handling.pop()
         raise raised
+
+    def catches(self, kind: Value, raised: Value) -> bool | None:
+        """Whether `except kind` handles the exception; None where that is open."""
+        if isinstance(kind, tuple):
+            verdicts = [self.catches(one, raised) for one in kind]
+            return True if True in verdicts else None if None in verdicts else False
+        cls = raised.cls if isinstance(raised, Exception_) else raised
+        if cls is kind:
+            return True
+        line = cls.line() if isinstance(cls, Class) else [cls]
+        if not isinstance(kind, (Class, External)) or not all(isinstance(entry, (Class, External)) for entry in line):
+            return None
+        if isinstance(kind, Class):
+            return kind in line
+        caught = python.builtin_exception(kind.dotted)
+        above = [python.builtin_exception(entry.dotted) for entry in line if isinstance(entry, External)]
+        if caught is None or None in above:
+            return None
+        return any(issubclass(one, caught) for one in above if one is not None)
 
     def run_With(self, node: Any) -> str | None:
         left: list[Callable[[], None]] = []
@@ -903,7 +941,7 @@ class Interpreter(Autograd):
             items = list(self.iterate(value, node, turns=len(targets)))
         elif isinstance(value, Tensor):
             site = self.site(node)
-            items = [torch.indexed(self, site, value, i) for i in range(len(targets))]
+            items = [torch.unbound(self, site, value, i) for i in range(len(targets))]
         else:
             items = [self.item(value, i, node) for i in range(len(targets))]
         if star is not None:

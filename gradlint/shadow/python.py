@@ -81,7 +81,7 @@ def iterate(run: Interpreter, value: Value, node: cst.CSTNode, turns: int) -> It
             yield from _unknown_items(run, value, turns)
     elif isinstance(value, Tensor):
         for i in range(turns):
-            row = torch.indexed(run, run.site(node), value, i)
+            row = torch.unbound(run, run.site(node), value, i)
             if isinstance(row, Tensor):
                 row.multi_view = True
             yield row
@@ -124,7 +124,7 @@ def _read(run: Interpreter, value: Iterator_, node: cst.CSTNode) -> Iterator[Val
             yield value.items.pop(0)
         return
     if value.used is not None and not value.lists:
-        if value.items:
+        if value.items or value.open:
             run.tell(Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used))
         return
     yield from list(value.items)
@@ -501,6 +501,11 @@ def call_builtin(
         return Exception_(External("builtins." + name), tuple(a))
     cuts = run.cuts_of(a)
     return Number(name, cuts) if cuts else Symbol(name)
+
+
+def builtin_exception(dotted: str) -> type[BaseException] | None:
+    kind = getattr(builtins, dotted.removeprefix("builtins."), None)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseException) else None
 
 
 def _number(how: str) -> Callable[..., Value]:

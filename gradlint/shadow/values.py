@@ -326,7 +326,7 @@ class ModuleObject(Module):
 
     def mentions(self, attribute: str) -> int:
         classes = [entry for entry in self.cls.line() if isinstance(entry, Class)] if isinstance(self.cls, Class) else []
-        word = re.compile(rf"\b{re.escape(attribute)}\b")
+        word = re.compile(rf"\b{re.escape(attribute)}\b(?!\s*=[^=])")
         return sum(len(word.findall(cls.chunk.text)) for cls in classes)
 
     def unknown_members(self) -> bool:
