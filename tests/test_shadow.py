@@ -18,14 +18,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from programs import LOOKED_AT
 from walk import UNKNOWN, Look, Seen, bound_names, run, tell
 
-from gradlint.trace import MAYBE, NO, YES, Known
+from gradlint.rules import rules
+from gradlint.trace import MAYBE, NO, YES, Known, Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "shadow"
 TOPICS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("*.py"))}
@@ -168,3 +171,61 @@ def test_marks_are_read() -> None:
             assert meant == len(MARK.findall(line)), f"{topic}.py:{number}: not a mark: {line}"
     gaps = [mark for source in TOPICS.values() for mark in marks(source) if not mark.known]
     assert len(gaps) < sum(len(marks(source)) for source in TOPICS.values()) / 10, "too much is not known"
+
+
+SAYS = {
+    "a leaf Variable that requires grad is being used in an in-place operation": "leaf-mutated",
+    "a view of a leaf Variable that requires grad is being used in an in-place operation": "leaf-mutated",
+    "has been modified by an inplace operation": "saved-tensor-mutated",
+    "This view is the output of a function that returns multiple views": "multi-view-mutated",
+    "Trying to backward through the graph a second time": "backward-twice",
+    "does not require grad and does not have a grad_fn": "loss-without-graph",
+}
+"""Which rule speaks where torch raises this."""
+SPEAKING = tuple(rule for rule in rules() if rule.name in SAYS.values())
+
+
+def claims(trace: Trace) -> list[tuple[str, set[int]]]:
+    """What the rules about torch's own errors say of a trace, each with the lines that it names."""
+    return [
+        (rule.name, {claim.site.span.line, *(reason.site.span.line for reason in claim.because)})
+        for rule in SPEAKING
+        for claim in rule.check(trace)
+    ]
+
+
+def compare_concrete(source: str, score: Counter[str]) -> list[str]:
+    """In what shadow and torch differ about a program without unknowns."""
+    last = source.count("\n")
+    looks = [Look(last, name) for name in LOOKED_AT]
+    ran = run(source, looks)
+    path, *more = tell(source, looks)
+    said = claims(path.trace)
+    wrong = [f"paths|{len(more) + 1}"] if more else []
+    if ran.error is not None:
+        message = str(ran.error)
+        name = next((rule for text, rule in SAYS.items() if text in message), None)
+        score[name or "other error"] += 1
+        if name is None:
+            return [f"other|{type(ran.error).__name__}: {message[:160]}"]
+        if not any(rule == name and ran.line in lines for rule, lines in said):
+            wrong.append(f"missed {name}|line {ran.line}: {message[:100]}; said {said}")
+        return wrong
+    score["no error"] += 1
+    wrong += [f"false {rule}|lines {sorted(lines)}" for rule, lines in said]
+    for look in looks:
+        (real,) = ran.seen[look]
+        told = path.seen.get(look)
+        if not told:
+            wrong.append(f"not reached|{look.expression}")
+            continue
+        for fact in ("requires_grad", "leaf"):
+            answer, truth = holds(fact, told[0]), holds(fact, real)
+            score["maybe" if answer is MAYBE else "sure"] += 1
+            if answer not in (MAYBE, truth):
+                wrong.append(f"{fact}|{look.expression}: {answer.value}, torch: {truth.value}")
+        if None not in (told[0].version, real.version) and told[0].version != real.version:
+            wrong.append(f"version|{look.expression}: {told[0].version}, torch: {real.version}")
+        if contradict(told[0].value, real.value):
+            wrong.append(f"value|{look.expression}: {told[0].value}, torch: {real.value}")
+    return wrong

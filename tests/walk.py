@@ -6,6 +6,7 @@ A look is an expression and a line: what it is worth whenever the statement that
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 import warnings
 from collections import defaultdict
@@ -76,7 +77,7 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
     kept, sys.argv = sys.argv, list(argv)
     torch.manual_seed(0)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _plain_views():
             warnings.simplefilter("ignore")
             exec(code, {"__name__": "__main__", "_look": look})  # noqa: S102
     except BaseException as error:  # noqa: BLE001 - whatever the program lets out
@@ -90,6 +91,35 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
         sys.argv = kept
         torch.set_grad_enabled(True)
     return ran
+
+
+def _plain_views() -> contextlib.AbstractContextManager[object]:
+    """Takes `requires_grad` from views that are made with grad mode off.
+
+    Torch (2.13) says that `x[0]` requires grad where `x` does, also under `no_grad`; yet it is a leaf, nothing flows
+    through it to `x`, and torch refuses to change it in place.  For shadow it is cut like any other result there.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if torch.is_grad_enabled():
+                return result
+            given = {id(value) for value in tree_leaves(args)}
+
+            def plain(value: Any) -> Any:
+                if not isinstance(value, torch.Tensor) or id(value) in given or not value._is_view():
+                    return value
+                return value.detach() if value.requires_grad and value.is_leaf else value
+
+            return tree_map(plain, result)
+
+    return Mode()
 
 
 class _Recorder(ast.NodeTransformer):

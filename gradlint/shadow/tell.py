@@ -35,7 +35,7 @@ def tell(program: Program, faults: Faults) -> Iterator[list[Trace]]:
         for chunk in reversed(file.chunks):
             if chunk.kind == "def" and worth_telling(chunk.text):
                 node = next((s for s in chunk.body if isinstance(s, cst.FunctionDef)), None)
-                if node is not None and id(node.body.body) and id(node) not in choices.told:
+                if node is not None and choices.untold(node):
                     yield from _entry(program, choices, file, chunk, None)
             elif chunk.kind == "class":
                 yield from _class_entries(program, choices, file, chunk)
@@ -54,7 +54,7 @@ def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk)
     # What other methods call is told with them: the likely callers come first.
     methods.sort(key=lambda m: _ORDER.get(m.name.value, 2))
     for method in methods:
-        if id(method) not in choices.told and method.name.value in worth - {"__init__"}:
+        if method.name.value in worth - {"__init__"} and choices.untold(method):
             yield from _entry(program, choices, file, chunk, method.name.value)
     for method in methods:
         if method.name.value == "__init__" and "__init__" in worth and id(method) not in choices.told:

@@ -280,6 +280,14 @@ def indexed(run: Interpreter, site: ShadowSite, tensor: Tensor, key: Value) -> V
     return result
 
 
+def unbound(run: Interpreter, site: ShadowSite, tensor: Tensor, at: int) -> Value:
+    """One row of a tensor that Python iterates over, which torch does by `unbind`."""
+    row = indexed(run, site, tensor, at)
+    if isinstance(row, Tensor):
+        row.multi_view = True
+    return row
+
+
 def set_index(run: Interpreter, site: ShadowSite, tensor: Tensor, value: Value) -> None:
     fact = facts.method("__setitem__", "value" if isinstance(value, Tensor) else "")
     run.mutate(site, tensor, "__setitem__", fact, {"self": tensor, "value": value})
