@@ -16,7 +16,8 @@ def check(trace: Trace) -> Iterator[Claim]:
             if score.requires_grad is not YES or weight.requires_grad is not YES:
                 continue
             policy, value = _owners(score), _owners(weight)
-            if policy and value and not policy & value:
+            # Layers of its own: a weight made from the policy alone (an entropy) is meant to carry its graph.
+            if policy - value and value - policy:
                 source = weight.tensor.site
                 yield Claim(
                     made.site,

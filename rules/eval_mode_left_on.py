@@ -16,6 +16,8 @@ def check(trace: Trace) -> Iterator[Claim]:
             if event.training is YES:
                 training[key] = event
                 resting.pop(key, None)
+                # A module that is not known may have been rebuilt: what trains now is the new one.
+                resting = {k: v for k, v in resting.items() if not (event.module.opaque and v[0].module.opaque)}
                 seen[key] = []
             elif event.training is NO and key in training and key not in resting:
                 resting[key] = event, seen.get(key, [])

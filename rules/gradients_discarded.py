@@ -22,7 +22,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 own = {id(t) for t in event.tensors or ()}
                 # The tail of an epoch: cleared outside the loop that accumulated.
                 left = len(event.turns) < len(backward.turns) and backward.turns[-1][0] in stepping
-                step = _next_step(trace, event) if event.turns == backward.turns else None
+                step = _next_step(trace, event) if event.turns == backward.turns else _outer_step(trace, event, backward)
                 if not (left or step) or not reached or not all(id(t) in own for t in reached):
                     continue
                 lost = "the last batches of the loop are lost" if step is None else "the next step finds none"
@@ -37,6 +37,18 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "step once more after the loop if gradients are left" if step is None else "step before clearing",
                 )
             waiting.clear()
+
+
+def _outer_step(trace: Trace, cleared: Cleared, backward: Backward) -> Stepped | None:
+    """The step after a loop that was meant to accumulate, and whose every turn clears what the turn before has added."""
+    around = backward.turns[:-1]
+    if not around or cleared.turns[:-1] != around or cleared.turns[-1][0] is not backward.turns[-1][0]:
+        return None
+    loop = backward.turns[-1][0]
+    steps = trace.told(Stepped)
+    if any(turn[0] is loop for step in steps for turn in step.turns):
+        return None
+    return next((s for s in steps if s.index > cleared.index and s.turns == around and s.frame is cleared.frame), None)
 
 
 def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:

@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 name = late[0].name or "parameters"
                 more = f" and {len(late) - 1} more" if len(late) > 1 else ""
                 yield Claim(
-                    built.site,
+                    _nearest(trace, late[0], built).site,
                     f"`{name}`{more} get gradients but are in no optimizer, while the layers before them are trained",
                     (
                         Reason(late[0].site, f"`{name}` is made here"),  # type: ignore[arg-type]
@@ -50,6 +50,16 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "give the optimizer these parameters too, or freeze them with `requires_grad_(False)`",
                 )
                 return
+
+
+def _nearest(trace: Trace, leaf: Tensor, last: Built) -> Built:
+    """The optimizer that was given other parameters of the smallest module that holds `leaf`."""
+    holders = [{id(t) for t in m.tensors()} for m in trace.modules]
+    for inside in sorted((h for h in holders if id(leaf) in h), key=len):
+        for built in reversed(trace.told(Built)):
+            if any(id(p) in inside for p in built.optimizer.parameters):
+                return built
+    return last
 
 
 def _meant(trace: Trace) -> set[int]:

@@ -28,7 +28,7 @@ MAKES = (
     "{a} + {v}", "{v} * {a}", "torch.add({a}, {b}, alpha=2)", "torch.mul({a}, {b})", "{a}.expand(2, 3)",
     "{a}.unsqueeze(0).squeeze(0)", "torch.ones(2, 3, requires_grad=True)", "{a} if {a}.requires_grad else {b}",
     "z[0]", "z[1] + {a}", "({a} > 0).float()", "F.softplus({a})", "torch.maximum({a}, {b})",
-    "{a}.cumsum(0)", "{a}.flip(0)", "dict(p={a}, q={b})['q']", "lin({a})", "{a}.requires_grad_(True) if {a}.is_leaf else {b}",
+    "{a}.cumsum(0)", "{a}.flip(0)", "dict(p={a}, q={b})['q']", "lin({a})", "{a}.detach().requires_grad_()", "{a}.clone().detach_()",
 )  # fmt: skip
 MAKES = tuple(m for m in MAKES if not m.startswith("max("))
 CHANGES = (

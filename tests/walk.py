@@ -61,6 +61,8 @@ class Ran:
     error: BaseException | None = None
     line: int = 0
     """The line of the program at which the error was raised."""
+    plain_views: bool = False
+    """Views were made with grad mode off."""
 
 
 def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program",)) -> Ran:
@@ -77,7 +79,7 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
     kept, sys.argv = sys.argv, list(argv)
     torch.manual_seed(0)
     try:
-        with warnings.catch_warnings(), _plain_views():
+        with warnings.catch_warnings(), _plain_views(ran):
             warnings.simplefilter("ignore")
             exec(code, {"__name__": "__main__", "_look": look})  # noqa: S102
     except BaseException as error:  # noqa: BLE001 - whatever the program lets out
@@ -93,7 +95,7 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
     return ran
 
 
-def _plain_views() -> contextlib.AbstractContextManager[object]:
+def _plain_views(ran: Ran) -> contextlib.AbstractContextManager[object]:
     """Takes `requires_grad` from views that are made with grad mode off.
 
     Torch (2.13) says that `x[0]` requires grad where `x` does, also under `no_grad`; yet it is a leaf, nothing flows
@@ -115,7 +117,10 @@ def _plain_views() -> contextlib.AbstractContextManager[object]:
             def plain(value: Any) -> Any:
                 if not isinstance(value, torch.Tensor) or id(value) in given or not value._is_view():
                     return value
-                return value.detach() if value.requires_grad and value.is_leaf else value
+                if not value.requires_grad or not value.is_leaf:
+                    return value
+                ran.plain_views = True
+                return value.detach()
 
             return tree_map(plain, result)
 
