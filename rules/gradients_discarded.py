@@ -12,8 +12,8 @@ def check(trace: Trace) -> Iterator[Claim]:
             waiting.append((event, list(leaves(event.edge.grad_fn))))
         elif isinstance(event, (Stepped, Escaped, GradAssigned)):
             waiting.clear()
-        elif isinstance(event, Mutated) and event.by is None and event.tensor.is_parameter:
-            # A step by hand.
+        elif isinstance(event, Mutated) and event.by is None and (event.tensor.is_parameter or _reads_grad(event)):
+            # A step by hand, or gradients gathered elsewhere.
             waiting.clear()
         elif isinstance(event, Made) and any(e.tensor.grad_of is not None for e in event.inputs):
             waiting.clear()
@@ -37,6 +37,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "step once more after the loop if gradients are left" if step is None else "step before clearing",
                 )
             waiting.clear()
+
+
+def _reads_grad(write: Mutated) -> bool:
+    return write.value is not None and write.value.grad_of is not None
 
 
 def _outer_step(trace: Trace, cleared: Cleared, backward: Backward) -> Stepped | None:
