@@ -189,7 +189,6 @@ UNSPOKEN = {
     "A view was created in no_grad mode": "rules say nothing of views made without grad",
 }
 """What torch raises and no rule speaks of, and why."""
-SPEAKING = tuple(rule for rule in rules() if rule.name in SAYS.values())
 
 
 def claims(trace: Trace) -> list[tuple[str, set[int]]]:

@@ -56,7 +56,7 @@ class Autograd:
         self.layers = 0
         """How many modules were made or called so far."""
         self.views: dict[Tensor, list[Tensor]] = {}
-        """The views of each tensor."""
+        """The views of each tensor; what was made without grad stays without."""
         self.decided: list[Symbol] = []
         """The unknowns that this path has decided something about."""
         self.supposing = False
@@ -205,7 +205,8 @@ class Autograd:
     def view(self, result: Tensor, viewed: Tensor) -> None:
         result.storage = viewed.storage
         result.base = viewed.base or viewed
-        self.views.setdefault(result.base, []).append(result)
+        if self.grad_enabled:
+            self.views.setdefault(result.base, []).append(result)
         result.data_of = viewed.data_of
         result.grad_of = viewed.grad_of
         result.multi_view = viewed.multi_view
