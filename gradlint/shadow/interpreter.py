@@ -1704,7 +1704,7 @@ class Interpreter(Autograd):
         self.depth += 1
         self.running.append(id(body))
         self.classes.append(function.cls)
-        generator = isinstance(body, cst.FunctionDef) and self.program.yields(body)
+        generator = isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
         if generator:
             self.yielded.append(List())
         left_mode: tuple[bool, Any] | None = None
