@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, YES, Backward, Cleared, Cut, Edge, Node, Optimizer, Stepped, Trace, graph, leaves
+from gradlint.trace import NO, YES, Backward, Cleared, Cut, Edge, Mutated, Node, Optimizer, Stepped, Trace, graph, leaves
 
 _ADDS = frozenset({"add", "add_", "sub", "sub_"})
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "to", "float"})
@@ -24,6 +24,10 @@ def check(trace: Trace) -> Iterator[Claim]:
         main = {id(t.grad_fn) for t in terms if t.grad_fn is not None}
         for cut in constants:
             yield from _claim(cut, own, main, backward)
+        for write in trace.told(Mutated):
+            hidden = not write.tracked and write.index < backward.index and write.tensor.data_of is backward.root
+            for cut in write.value.cuts if hidden and write.value is not None else ():
+                yield from _claim(cut, own, main, backward, write)
         for term in terms:
             if term.requires_grad is NO:
                 for cut in term.tensor.cuts:
@@ -113,14 +117,14 @@ def _feeding(node: Node) -> Iterator[Edge]:
             yield from (inner for inner in edge.grad_fn.inputs if inner.requires_grad is NO)
 
 
-def _claim(cut: Cut, own: set[int], main: set[int], backward: Backward) -> Iterator[Claim]:
+def _claim(cut: Cut, own: set[int], main: set[int], backward: Backward, write: Mutated | None = None) -> Iterator[Claim]:
     if cut.how in _MEANT or cut.source.grad_fn is None or id(cut.source.grad_fn) in main:
         return
     if not _reaches(cut.source.grad_fn, own):
         return
     name = cut.source.tensor.name
     yield Claim(
-        cut.site,
+        cut.site if write is None else write.site,
         f"`{cut.how}` cuts {f'`{name}`' if name else 'this value'} from the graph: its term of the loss is a constant "
         "for the parameters that are stepped next",
         (

@@ -1,24 +1,38 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import YES, Backward, Froze, Trace
+from gradlint.trace import Backward, Cut, Froze, Tensor, Trace, graph, leaves
+
+# What a loss may still pass through when nothing that learns lies behind it.
+_SUMS = frozenset({"add", "sub", "mul", "div", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "stack", "cat"})
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    learning = {id(p) for optimizer in trace.optimizers() for p in optimizer.parameters}
     for backward in trace.told(Backward):
-        root = backward.root
-        if backward.edge.grad_fn is not None or root.is_parameter or backward.assumed:
+        if backward.assumed or backward.wanted is not None:
             continue
-        for switch in trace.told(Froze):
-            if switch.tensor is root and switch.enabled is YES and switch.index < backward.index and root.cuts:
-                cut = root.cuts[-1]
-                yield Claim(
-                    switch.site,
-                    "requires_grad on a loss that has no graph only silences the error: nothing before it is trained",
-                    (
-                        Reason(cut.site, f"the graph ended here, in `{cut.how}`"),
-                        Reason(backward.site, "backward reaches the loss and nothing else"),
-                    ),
-                    "remove it, and compute the loss from operations that can be differentiated",
-                )
-                break
+        if any(node.op not in _SUMS for node in graph(backward.edge.grad_fn)):
+            continue
+        ends = [backward.root] if backward.edge.grad_fn is None else list(leaves(backward.edge.grad_fn))
+        cuts = [cut for leaf in ends if (cut := _cut(leaf)) is not None]
+        if not ends or len(cuts) < len(ends) or any(id(leaf) in learning for leaf in ends):
+            continue
+        leaf, cut = ends[0], cuts[0]
+        switch = next((s for s in trace.told(Froze) if s.tensor is leaf and s.index < backward.index), None)
+        site = switch.site if switch is not None else leaf.site
+        if site is not None:
+            yield Claim(
+                site,
+                "requires_grad on a loss that has no graph only silences the error: nothing before it is trained",
+                (
+                    Reason(cut.site, f"the graph ended here, in `{cut.how}`"),
+                    Reason(backward.site, "backward reaches the loss and nothing else"),
+                ),
+                "remove it, and compute the loss from operations that can be differentiated",
+            )
+
+
+def _cut(leaf: Tensor) -> Cut | None:
+    """Where the value of a new leaf left the graph; None for a leaf that is meant to learn."""
+    return leaf.cuts[-1] if leaf.cuts and not leaf.is_parameter and leaf.cuts[-1].switch is None else None

@@ -8,12 +8,12 @@ def check(trace: Trace) -> Iterator[Claim]:
     if not trace.whole_program:
         return
     visited = {id(node) for b in trace.told(Backward) for node in graph(b.edge.grad_fn)}
-    first: dict[Site, Stored] = {}
+    first: dict[tuple[Site, int], Stored] = {}
     for stored in trace.told(Stored):
         node = stored.tensor.grad_fn
         if stored.where != "attribute" or node is None or id(node) in visited:
             continue
-        before = first.setdefault(stored.site, stored)
+        before = first.setdefault((stored.site, id(stored.frame.owner)), stored)
         if before is stored or not _other_turn(before, stored):
             continue
         if before.tensor is not stored.tensor and any(n is before.tensor.grad_fn for n in graph(node)):

@@ -761,7 +761,7 @@ class Interpreter(Autograd):
     def enter(self, manager: Value, node: cst.CSTNode, left: list[Callable[[], None]]) -> Value:
         if isinstance(manager, GradContext):
             before = manager.before if manager.before is not None else self.grad_enabled
-            switch = self.grad_switch
+            switch = manager.switch_before if manager.before is not None else self.grad_switch
 
             def leave() -> None:
                 self.grad_enabled, self.grad_switch = before, switch
@@ -911,7 +911,8 @@ class Interpreter(Autograd):
     def bind(self, target: cst.CSTNode, value: Value, node: cst.CSTNode) -> None:
         if isinstance(target, cst.Name):
             if isinstance(value, Tensor):
-                torch.name_again(self, self.site(node), target.value, value)
+                if not isinstance(node, (cst.For, cst.CompFor)):
+                    torch.name_again(self, self.site(node), target.value, value)
                 if not value.name:
                     value.name = target.value
                 if self.mutated is not None and self.mutated.tensor is value:
@@ -1349,7 +1350,10 @@ class Interpreter(Autograd):
             return (left.dotted == right.dotted) is (name == "eq")
         if name == "ne":
             return self.negated(self.compare(node, "eq", operator.eq, left, right))
-        if self.cuts_of((left, right)) or isinstance(left, Number) or isinstance(right, Number):
+        cuts = self.cuts_of((left, right))
+        if cuts:
+            return Number("comparison", cuts)
+        if isinstance(left, Number) or isinstance(right, Number):
             return Symbol("comparison")
         if isinstance(left, Symbol) and name == "eq" and isinstance(right, (str, int, float)):
             if right in left.unequal:

@@ -1544,13 +1544,10 @@ def _inference_mode(run: Interpreter, site: ShadowSite, a: Arguments, k: Keyword
 
 def _set_grad_enabled(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     mode = a[0] if a else k.get("mode", True)
-    before = run.grad_enabled
-    if isinstance(mode, bool):
-        run.switch_grad(mode, site.node, scoped=False)
-        return GradContext(mode, before)
-    side = run.truth(mode, site.node)
+    before, switch = run.grad_enabled, run.grad_switch
+    side = mode if isinstance(mode, bool) else run.truth(mode, site.node)
     run.switch_grad(side, site.node, scoped=False)
-    return GradContext(side, before)
+    return GradContext(side, before, switch)
 
 
 def _parameter(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Value:

@@ -391,6 +391,8 @@ class GradContext:
     enabled: bool | None
     before: bool | None = None
     """Set where making it already switched the mode (`set_grad_enabled`)."""
+    switch_before: Any = None
+    """What had switched the mode until then."""
 
 
 @dataclass(eq=False, slots=True)
