@@ -52,7 +52,7 @@ class Site:
         raise NotImplementedError
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Storage:
     """The memory behind one tensor and all views of it; `version` is torch's `_version`."""
 
@@ -61,7 +61,7 @@ class Storage:
     mutations: list[Mutated] = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Tensor:
     """One tensor object.  In-place operations change its `grad_fn`, as in torch."""
 
@@ -118,7 +118,7 @@ class Saved(NamedTuple):
     """False where the gradient that needs it may not be asked for."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Node:
     """One operation in the graph that backward walks (torch's `grad_fn`)."""
 
@@ -189,7 +189,7 @@ def leaves(root: Tensor | Node | None) -> Iterator[Tensor]:
                 yield edge.tensor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Module:
     """An `nn.Module` of the program or of torch."""
 
@@ -216,7 +216,7 @@ class Module:
         return 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Optimizer:
     """A torch optimizer."""
 
@@ -230,7 +230,7 @@ class Optimizer:
     """Only its use (`optimizer.step()`) says that it is one."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Frame:
     """A call in progress: the function's name, where it was called, and the loop turns around the present point."""
 
@@ -247,7 +247,7 @@ class Frame:
             frame = frame.caller
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Event:
     site: Site
     frame: Frame
@@ -259,7 +259,7 @@ class Event:
     """Nothing in the source says that it happens: the teller supposed it (a loss that reads all outputs)."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Made(Event):
     """An operation made a tensor (or changed one in place; then `Mutated` stands beside it)."""
 
@@ -269,7 +269,7 @@ class Made(Event):
     node: Node | None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Mutated(Event):
     """A storage was written.  `tracked` says that the version counter saw it."""
 
@@ -292,7 +292,7 @@ class Mutated(Event):
     """The changed tensor was given a name by the statement that changed it: its author knows."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Cut(Event):
     """A value left the graph: `source` required grad, `result` does not."""
 
@@ -304,7 +304,7 @@ class Cut(Event):
     """What had switched grad mode off, for 'no_grad'."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Backward(Event):
     """`loss.backward()` or `torch.autograd.grad(loss, ...)`."""
 
@@ -319,7 +319,7 @@ class Backward(Event):
     scaler: object = None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Stepped(Event):
     optimizer: Optimizer
     scaler: object = None
@@ -327,7 +327,7 @@ class Stepped(Event):
     closure: bool = False
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Cleared(Event):
     """Gradients were cleared.  `tensors` None: which ones is not known."""
 
@@ -337,14 +337,14 @@ class Cleared(Event):
     """The gradients were zeroed in place; they are the same tensors afterwards."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class GradAssigned(Event):
     """`p.grad = value`."""
 
     tensor: Tensor
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Built(Event):
     """An optimizer was built, or got a parameter group."""
 
@@ -355,7 +355,7 @@ class Built(Event):
     """The parameter groups that the program named, where each is fully known."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Called(Event):
     """A module was called; the events of its forward stand between this and `Returned`."""
 
@@ -363,7 +363,7 @@ class Called(Event):
     arguments: tuple[Tensor, ...]
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Returned(Event):
     """A module's forward returned."""
 
@@ -375,14 +375,14 @@ class Returned(Event):
     """The return statement."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Constructed(Event):
     """A module was constructed; `frame` tells whether inside a forward."""
 
     module: Module
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Assigned(Event):
     """`owner.name = value`; `value` is a Module, a Tensor, or a plain container of them.
 
@@ -395,7 +395,7 @@ class Assigned(Event):
     replaced: object = None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Discarded(Event):
     """The result of a pure tensor operation was dropped."""
 
@@ -407,7 +407,7 @@ class Discarded(Event):
     certain: bool
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Rebound(Event):
     """The variable of a loop over tensors was given a new value that the loop body never reads."""
 
@@ -415,7 +415,7 @@ class Rebound(Event):
     tensor: Tensor
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Clipped(Event):
     """Gradients were clipped.  `tensors` None: of which tensors is not known."""
 
@@ -423,7 +423,7 @@ class Clipped(Event):
     exhausted: Exhausted | None = None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Exhausted(Event):
     """An iterator that had already been read to its end was read again.  `first` is where it was used up."""
 
@@ -432,7 +432,7 @@ class Exhausted(Event):
     first: Site
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Scaler(Event):
     """A call on a GradScaler: 'unscale_', 'step' or 'update'."""
 
@@ -441,12 +441,12 @@ class Scaler(Event):
     optimizer: Optimizer | None = None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class SchedulerStepped(Event):
     optimizer: Optimizer | None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Mode(Event):
     """`module.train()` or `module.eval()`."""
 
@@ -454,7 +454,7 @@ class Mode(Event):
     training: Known
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class GradMode(Event):
     """Grad mode was switched.  `scoped`: a with block or decorator will switch it back."""
 
@@ -462,7 +462,7 @@ class GradMode(Event):
     scoped: bool
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Froze(Event):
     """`p.requires_grad = enabled` or `requires_grad_(enabled)` on a leaf."""
 
@@ -470,7 +470,7 @@ class Froze(Event):
     enabled: Known
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class AttributeSet(Event):
     """An attribute that torch gives no meaning was set on a tensor or module (`require_grad`, `requires_grad`)."""
 
@@ -479,7 +479,7 @@ class AttributeSet(Event):
     value: object
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Stored(Event):
     """A tensor was put where it outlives the loop turn: a list, an attribute, a running sum."""
 
@@ -493,7 +493,7 @@ class Stored(Event):
     """The list that it was appended to, or the new running sum."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Aliased(Event):
     """`state_dict()` was taken without a copy and is kept; its tensors share storage with the parameters."""
 
@@ -501,7 +501,7 @@ class Aliased(Event):
     storages: tuple[Storage, ...]
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Restored(Event):
     """`load_state_dict` was given such an alias of the same module's own parameters."""
 
@@ -509,7 +509,7 @@ class Restored(Event):
     alias: Aliased
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Escaped(Event):
     """Unknown code was called; it may do anything to what it was given."""
 
@@ -520,7 +520,7 @@ class Escaped(Event):
 E = TypeVar("E", bound=Event)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trace:
     """One path through a program, from an entry to its end."""
 

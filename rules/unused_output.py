@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import YES, Backward, Built, Returned, Stepped, Trace, graph, leaves
+from gradlint.trace import YES, Backward, Built, Cut, Returned, Stepped, Trace, graph, leaves
 
 on_every_path = True
 
@@ -13,6 +13,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         return
     visited = {id(node) for b in backwards for node in graph(b.edge.grad_fn)}
     reached = {id(leaf) for b in backwards for leaf in leaves(b.edge.grad_fn)}
+    # What is read and then cut from the graph is another rule's.
+    read = {id(cut.source.grad_fn) for cut in trace.told(Cut)}
     built = trace.told(Built)[0]
     for returned in trace.told(Returned):
         if returned.place is None or len(returned.outputs) < 2:
@@ -20,7 +22,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not any(id(t.grad_fn) in visited for _, t in returned.outputs):
             continue
         for place, tensor in returned.outputs:
-            if tensor.requires_grad is not YES or id(tensor.grad_fn) in visited:
+            if tensor.requires_grad is not YES or id(tensor.grad_fn) in visited | read:
                 continue
             lost = [leaf for leaf in leaves(tensor) if id(leaf) in optimized and id(leaf) not in reached]
             if lost:

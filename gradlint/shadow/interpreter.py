@@ -993,10 +993,8 @@ class Interpreter(Autograd):
                 parts.append(part.value)
                 continue
             value = self.evaluate(part.expression)
-            if part.format_spec is None and isinstance(value, (int, str, float)):
-                parts.append(str(value))
-            else:
-                parts.append(None)
+            text = python.text_of(value)
+            parts.append(text if part.format_spec is None and part.conversion is None else None)
         if any(p is None for p in parts):
             return Symbol("text")
         return "".join(p for p in parts if p is not None)
@@ -1348,11 +1346,11 @@ class Interpreter(Autograd):
                 return Symbol()
         if isinstance(left, External) and isinstance(right, External) and name in ("eq", "ne"):
             return (left.dotted == right.dotted) is (name == "eq")
-        if name == "ne":
-            return self.negated(self.compare(node, "eq", operator.eq, left, right))
         cuts = self.cuts_of((left, right))
         if cuts:
             return Number("comparison", cuts)
+        if name == "ne":
+            return self.negated(self.compare(node, "eq", operator.eq, left, right))
         if isinstance(left, Number) or isinstance(right, Number):
             return Symbol("comparison")
         if isinstance(left, Symbol) and name == "eq" and isinstance(right, (str, int, float)):

@@ -273,7 +273,7 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
             owner.append(value)
             owner.open = True
     elif isinstance(owner, dict):
-        torch.store(run, site, value, "item", str(key), grows=False)
+        torch.store(run, site, value, "item", key if isinstance(key, str) else "", grows=False)
         try:
             owner[key] = value
         except TypeError:
@@ -535,7 +535,8 @@ def _bool(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value
 
 
 def _str(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
-    return str(a[0]) if a and isinstance(a[0], (int, float, str)) else Symbol("text")
+    plain = bool(a) and isinstance(a[0], (int, float, str)) and abs(a[0] if isinstance(a[0], int) else 0) < 10**18
+    return str(a[0]) if plain else Symbol("text")
 
 
 def _len(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:

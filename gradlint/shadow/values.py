@@ -163,14 +163,14 @@ class Set(Dict):
     __slots__ = ()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class External:
     """Something imported that is not among the linted files, by its dotted name."""
 
     dotted: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Scope:
     """The names of a module, a function call, or a class body."""
 
@@ -183,7 +183,7 @@ class Scope:
     file: Any = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Function:
     node: cst.FunctionDef | cst.Lambda
     chunk: Chunk
@@ -198,7 +198,7 @@ class Function:
     attributes: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Bound:
     """A function bound to its first argument."""
 
@@ -206,7 +206,7 @@ class Bound:
     owner: Value
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Builtin:
     """A method or function that the teller itself knows, with what it is a method of."""
 
@@ -214,13 +214,13 @@ class Builtin:
     call: Callable[..., Value]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class TensorMethod:
     tensor: Tensor
     name: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Class:
     name: str
     node: cst.ClassDef
@@ -347,20 +347,20 @@ class OptimizerObject(Optimizer):
         self.attributes: dict[str, Value] = {}
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Scheduler:
     optimizer: Optimizer | None
     attributes: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class GradScaler:
     site: Site
     enabled: Value = True
     attributes: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Loader:
     """A DataLoader: what one batch looks like is computed when it is iterated."""
 
@@ -368,7 +368,7 @@ class Loader:
     options: dict[str, Value]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Iterator_:
     """A Python iterator: it can be read to its end once."""
 
@@ -384,7 +384,7 @@ class Iterator_:
     exhausted: Exhausted | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class GradContext:
     """`torch.no_grad()`, `enable_grad()`, `set_grad_enabled(x)`, `inference_mode()`."""
 
@@ -395,19 +395,19 @@ class GradContext:
     """What had switched the mode until then."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Super:
     owner: Value
     after: Class
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Exception_:
     cls: Value
     arguments: tuple[Value, ...] = ()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Distribution:
     """A `torch.distributions` object: its parameters are what its log-probabilities depend on."""
 
@@ -415,7 +415,7 @@ class Distribution:
     parameters: list[Tensor]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Partial:
     function: Value
     arguments: tuple[Value, ...]
