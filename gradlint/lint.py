@@ -51,28 +51,21 @@ class Claims:
         self.said: dict[tuple[str, Site], tuple[Rule, Claim]] = {}
 
     def hear(self, traces: Sequence[Trace]) -> None:
+        visited: list[set[Site]] = []
         for rule in self.rules:
-            if rule.on_every_path:
-                self.hear_all(rule, traces)
-                continue
+            # What must hold on every path, by the site that it must hold for.
+            general: dict[tuple[Site, Site], list[Claim]] = defaultdict(list)
             for trace in traces:
-                for claim in rule.check(trace):
-                    self.said.setdefault((rule.name, claim.site), (rule, claim))
-
-    def hear_all(self, rule: Rule, traces: Sequence[Trace]) -> None:
-        """Keep what holds on every path that comes by the site."""
-        complete = [trace for trace in traces if trace.complete]
-        spoken: dict[Site, list[Claim]] = defaultdict(list)
-        for trace in complete:
-            for claim in {c.site: c for c in rule.check(trace)}.values():
-                spoken[claim.site].append(claim)
-        if not spoken:
-            return
-        visited = [trace.sites() for trace in complete]
-        for site, claims in spoken.items():
-            about = claims[0].about or site
-            if len(claims) == max(1, sum(about in sites for sites in visited)):
-                self.said.setdefault((rule.name, site), (rule, claims[0]))
+                for claim in {claim.site: claim for claim in rule.check(trace)}.values():
+                    if claim.about is None and not rule.on_every_path:
+                        self.said.setdefault((rule.name, claim.site), (rule, claim))
+                    elif trace.complete:
+                        general[claim.site, claim.about or claim.site].append(claim)
+            if general and not visited:
+                visited = [trace.sites() for trace in traces if trace.complete]
+            for (site, about), claims in general.items():
+                if len(claims) == max(1, sum(about in sites for sites in visited)):
+                    self.said.setdefault((rule.name, site), (rule, claims[0]))
 
     def findings(self) -> list[Finding]:
         return [

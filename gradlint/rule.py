@@ -34,7 +34,7 @@ class Claim:
     because: tuple[Reason, ...] = ()
     instead: str = ""
     about: Site | None = None
-    """For `on_every_path`: the claim must hold on every path that comes by here; by default the site itself."""
+    """The claim must hold on every path that comes by here (with `on_every_path`, by default the claim's site)."""
 
 
 @dataclass(frozen=True, slots=True)

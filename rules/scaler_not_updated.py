@@ -35,5 +35,6 @@ def check(trace: Trace) -> Iterator[Claim]:
                         Reason(event.site, f"and `{event.call}` again in a later turn, with no update between: torch raises"),
                     ),
                     "call `scaler.update()` once per iteration, whether or not the step was taken",
+                    about=None if skipped else event.site,
                 )
         last[key] = event

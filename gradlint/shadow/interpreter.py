@@ -274,7 +274,7 @@ class Interpreter(Autograd):
     def run_SimpleStatementLine(self, node: Any) -> str | None:
         return self.block(node.body)
 
-    run_IndentedBlock = run_SimpleStatementSuite = run_Else = run_Finally = run_SimpleStatementLine
+    run_IndentedBlock = run_SimpleStatementSuite = run_SimpleStatementLine
 
     def run_Else(self, node: Any) -> str | None:
         return self.block(node.body.body)
@@ -975,7 +975,7 @@ class Interpreter(Autograd):
                 constants[id(node)] = Symbol()
         return constants[id(node)]
 
-    eval_Integer = eval_Float = eval_Imaginary = eval_SimpleString = eval_ConcatenatedString = constant
+    eval_Integer = eval_Float = eval_Imaginary = eval_SimpleString = constant
 
     def eval_ConcatenatedString(self, node: Any) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
@@ -1344,6 +1344,9 @@ class Interpreter(Autograd):
                 return bool(apply(left, right))
             except (TypeError, ValueError):
                 return Symbol()
+        if isinstance(left, External) and left.dotted.endswith("__version__") and isinstance(right, str) and name in ("eq", "ne"):
+            # A version is digits: `torch.__version__ == "parrots"` asks for another library.
+            return Symbol("version") if any(c.isdigit() for c in right) else name == "ne"
         if isinstance(left, External) and isinstance(right, External) and name in ("eq", "ne"):
             return (left.dotted == right.dotted) is (name == "eq")
         cuts = self.cuts_of((left, right))

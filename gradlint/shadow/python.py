@@ -535,8 +535,15 @@ def _bool(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value
 
 
 def _str(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
-    plain = bool(a) and isinstance(a[0], (int, float, str)) and abs(a[0] if isinstance(a[0], int) else 0) < 10**18
-    return str(a[0]) if plain else Symbol("text")
+    text = text_of(a[0]) if a else ""
+    return text if text is not None else Symbol("text")
+
+
+def text_of(value: Value) -> str | None:
+    """`str(value)` of a constant; None where that is not known, or too long to matter."""
+    if isinstance(value, (str, float, bool)):
+        return str(value)
+    return str(int(value)) if isinstance(value, int) and value.bit_length() < 256 else None
 
 
 def _len(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
