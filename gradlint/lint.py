@@ -33,7 +33,11 @@ def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
             findings.append(problem)
         else:
             files.append(
-                File(source.path, source.path.rpartition("/")[2].removesuffix(".py"), chunks(source.path, source.text))
+                File(
+                    source.path,
+                    source.path.rpartition("/")[2].removesuffix(".py"),
+                    chunks(source.path, source.text),
+                )
             )
     claims = Claims(rules)
     failed: dict[str, Exception] = {}
@@ -89,7 +93,11 @@ def unreadable(path: str, text: str) -> Finding | None:
     depth = deepest_nesting(text)
     if depth is not None:
         return Finding(
-            "too-deep", "GL002", "error", Span(path, depth, 1, depth, 2), f"more than {_DEEPEST_NESTING} nested brackets"
+            "too-deep",
+            "GL002",
+            "error",
+            Span(path, depth, 1, depth, 2),
+            f"more than {_DEEPEST_NESTING} nested brackets",
         )
     try:
         with warnings.catch_warnings():
@@ -105,7 +113,9 @@ def unreadable(path: str, text: str) -> Finding | None:
     except (RecursionError, MemoryError):
         return Finding("too-deep", "GL002", "error", Span(path, 1, 1, 1, 2), "nested too deeply to be read")
     except ValueError as error:
-        return Finding("syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}")
+        return Finding(
+            "syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}"
+        )
     return None
 
 

@@ -20,7 +20,11 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not isinstance(layer, Module) or not any(p.requires_grad is YES for p in layer.tensors()):
             continue
         for (owner, _), turns in calls.items():
-            uses = [id(layer) in inside for start, inside in turns if owner == id(assigned.owner) and start > assigned.index]
+            uses = [
+                id(layer) in inside
+                for start, inside in turns
+                if owner == id(assigned.owner) and start > assigned.index
+            ]
             if all(uses) or not any(uses):
                 continue
             yield Claim(

@@ -1,10 +1,26 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, YES, Backward, Cleared, Cut, Edge, Mutated, Node, Optimizer, Stepped, Trace, graph, leaves
+from gradlint.trace import (
+    NO,
+    YES,
+    Backward,
+    Cleared,
+    Cut,
+    Edge,
+    Mutated,
+    Node,
+    Optimizer,
+    Stepped,
+    Trace,
+    graph,
+    leaves,
+)
 
 _ADDS = frozenset({"add", "add_", "sub", "sub_"})
-_SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "to", "float"})
+_SCALES = frozenset(
+    {"mul", "mul_", "div", "div_", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "to", "float"}
+)
 # A sample is drawn, a mask or a baseline is computed without grad on purpose.
 _MEANT = frozenset({"no_grad", "sample", "checkpoint", "size"})
 
@@ -25,7 +41,9 @@ def check(trace: Trace) -> Iterator[Claim]:
         for cut in constants:
             yield from _claim(cut, own, main, backward)
         for write in trace.told(Mutated):
-            hidden = not write.tracked and write.index < backward.index and write.tensor.data_of is backward.root
+            hidden = (
+                not write.tracked and write.index < backward.index and write.tensor.data_of is backward.root
+            )
             for cut in write.value.cuts if hidden and write.value is not None else ():
                 yield from _claim(cut, own, main, backward, write)
         for term in terms:
@@ -117,7 +135,9 @@ def _feeding(node: Node) -> Iterator[Edge]:
             yield from (inner for inner in edge.grad_fn.inputs if inner.requires_grad is NO)
 
 
-def _claim(cut: Cut, own: set[int], main: set[int], backward: Backward, write: Mutated | None = None) -> Iterator[Claim]:
+def _claim(
+    cut: Cut, own: set[int], main: set[int], backward: Backward, write: Mutated | None = None
+) -> Iterator[Claim]:
     if cut.how in _MEANT or cut.source.grad_fn is None or id(cut.source.grad_fn) in main:
         return
     if not _reaches(cut.source.grad_fn, own):

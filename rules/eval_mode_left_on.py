@@ -17,7 +17,9 @@ def check(trace: Trace) -> Iterator[Claim]:
                 training[key] = event
                 resting.pop(key, None)
                 # A module that is not known may have been rebuilt: what trains now is the new one.
-                resting = {k: v for k, v in resting.items() if not (event.module.opaque and v[0].module.opaque)}
+                resting = {
+                    k: v for k, v in resting.items() if not (event.module.opaque and v[0].module.opaque)
+                }
                 seen[key] = []
             elif event.training is NO and key in training and key not in resting:
                 resting[key] = event, seen.get(key, [])
@@ -36,7 +38,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                     (
                         Reason(training[key].site, "training mode was set here"),
                         Reason(mode.site, "eval mode is set here"),
-                        Reason(event.site, "training goes on here in eval mode: dropout is off, batch norm is frozen"),
+                        Reason(
+                            event.site,
+                            "training goes on here in eval mode: dropout is off, batch norm is frozen",
+                        ),
                     ),
                     "call `train()` after the evaluation, or at the start of every epoch",
                 )
@@ -48,7 +53,9 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _matters(module: Module) -> bool:
     kinds = {inner.kind for _, inner in module.modules()} if hasattr(module, "modules") else set()
-    return module.opaque or any(k in _DIFFER or "Norm" in k or "LSTM" in k or "Transformer" in k for k in kinds)
+    return module.opaque or any(
+        k in _DIFFER or "Norm" in k or "LSTM" in k or "Transformer" in k for k in kinds
+    )
 
 
 def _place(mode: Mode, backward: Backward) -> Site:

@@ -16,7 +16,11 @@ def check(trace: Trace) -> Iterator[Claim]:
             if switch is None or switch.scoped:
                 continue
             if backward.edge.requires_grad is not NO:
-                behind = {id(leaf) for leaf in (*leaves(cut.source.grad_fn), cut.source.tensor) if leaf.requires_grad is YES}
+                behind = {
+                    id(leaf)
+                    for leaf in (*leaves(cut.source.grad_fn), cut.source.tensor)
+                    if leaf.requires_grad is YES
+                }
                 ended = any(s.enabled and switch.index < s.index < backward.index for s in switches)
                 if ended or not behind & optimized - reached:
                     continue
@@ -25,7 +29,12 @@ def check(trace: Trace) -> Iterator[Claim]:
                 "grad mode is switched off here and never on again: everything computed later has no graph",
                 (
                     Reason(cut.site, "computed without a graph"),
-                    Reason(backward.site, "backward raises here" if backward.edge.requires_grad is NO else "never reached from here"),
+                    Reason(
+                        backward.site,
+                        "backward raises here"
+                        if backward.edge.requires_grad is NO
+                        else "never reached from here",
+                    ),
                 ),
                 "use it as a context: `with torch.no_grad():`",
             )

@@ -16,7 +16,10 @@ def check(trace: Trace) -> Iterator[Claim]:
             if branch is None:
                 continue
         frame = branch.frame if branch is not None else change.frame
-        added = next((m for m in trace.told(Made) if m.index > change.index and m.frame is frame and _adds(m, change)), None)
+        added = next(
+            (m for m in trace.told(Made) if m.index > change.index and m.frame is frame and _adds(m, change)),
+            None,
+        )
         if added is None:
             continue
         site: Site | None = change.by.site if isinstance(change.by, Module) else change.site
@@ -25,14 +28,19 @@ def check(trace: Trace) -> Iterator[Claim]:
                 site,
                 "this changes in place the tensor that the skip connection adds later",
                 (
-                    Reason(branch.site if branch is not None else change.site, "the branch changes its own input here"),
+                    Reason(
+                        branch.site if branch is not None else change.site,
+                        "the branch changes its own input here",
+                    ),
                     Reason(added.site, "added here, already changed"),
                 ),
                 "drop `inplace=True` at the head of the branch",
             )
 
 
-_FUNCTIONS = frozenset({"relu_", "leaky_relu_", "elu_", "selu_", "silu_", "hardswish_", "dropout_", "relu6_", "gelu_"})
+_FUNCTIONS = frozenset(
+    {"relu_", "leaky_relu_", "elu_", "selu_", "silu_", "hardswish_", "dropout_", "relu6_", "gelu_"}
+)
 
 
 def _hides(returned: Returned, change: Mutated) -> bool:

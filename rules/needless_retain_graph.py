@@ -2,7 +2,20 @@ from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
 from gradlint.trace import (
-    NO, YES, Backward, Cleared, Clipped, Escaped, GradAssigned, Made, Mutated, Site, Stepped, Tensor, Trace, graph,
+    NO,
+    YES,
+    Backward,
+    Cleared,
+    Clipped,
+    Escaped,
+    GradAssigned,
+    Made,
+    Mutated,
+    Site,
+    Stepped,
+    Tensor,
+    Trace,
+    graph,
 )  # fmt: skip
 
 on_every_path = True

@@ -13,7 +13,12 @@ def check(trace: Trace) -> Iterator[Claim]:
     for built in trace.told(Built):
         for edge in built.parameters:
             tensor = edge.tensor
-            if edge.grad_fn is None or edge.requires_grad is not YES or not tensor.certain or tensor.site is None:
+            if (
+                edge.grad_fn is None
+                or edge.requires_grad is not YES
+                or not tensor.certain
+                or tensor.site is None
+            ):
                 continue
             name = tensor.name or "it"
             yield Claim(
@@ -30,7 +35,12 @@ def check(trace: Trace) -> Iterator[Claim]:
         if node is None or len(node.inputs) != 1 or node.op in _MAY_CHANGE_NOTHING:
             continue
         source = node.inputs[0].tensor
-        if source.is_parameter and source.owner is None and node.inputs[0].grad_fn is None and not value.storage.version:
+        if (
+            source.is_parameter
+            and source.owner is None
+            and node.inputs[0].grad_fn is None
+            and not value.storage.version
+        ):
             moved = " on another device or dtype" if node.op in _MOVES else ""
             yield Claim(
                 assigned.site,

@@ -17,11 +17,14 @@ def check(trace: Trace) -> Iterator[Claim]:
     for assigned in trace.told(Assigned):
         old, new = _parameters(assigned.replaced), _parameters(assigned.value)
         built = next(
-            (b for b in trace.told(Built) if b.index < assigned.index and _any(old, b.optimizer.parameters)), None
+            (b for b in trace.told(Built) if b.index < assigned.index and _any(old, b.optimizer.parameters)),
+            None,
         )
         if built is None or not old or not new or _any(new, list(_by_id(trace, optimized))):
             continue
-        steps = [s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index]
+        steps = [
+            s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index
+        ]
         fed = [b for b, found in reached if b.index > assigned.index and _reads(assigned.value, new, found)]
         if isinstance(assigned.value, Tensor) and assigned.value.grad_fn is not None:
             # A copy that is made again for every step is never stale.
@@ -46,7 +49,10 @@ def check(trace: Trace) -> Iterator[Claim]:
         if id(built.optimizer) in said or not steps or not later or not own:
             continue
         foreign = [
-            t for found in later for key, t in found.items() if key not in optimized and t.is_parameter and t.requires_grad is YES
+            t
+            for found in later
+            for key, t in found.items()
+            if key not in optimized and t.is_parameter and t.requires_grad is YES
         ]
         copied = {_place(t) for t in foreign} & {_place(p) for p in built.optimizer.parameters}
         if foreign and copied and not any(key in own for found in later for key in found):

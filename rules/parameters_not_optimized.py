@@ -2,8 +2,24 @@ from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
 from gradlint.trace import (
-    NO, YES, Assigned, Backward, Built, Constructed, Escaped, Mode, Module, Mutated, Node, Optimizer, Restored, Stepped,
-    Tensor, Trace, graph, leaves,
+    NO,
+    YES,
+    Assigned,
+    Backward,
+    Built,
+    Constructed,
+    Escaped,
+    Mode,
+    Module,
+    Mutated,
+    Node,
+    Optimizer,
+    Restored,
+    Stepped,
+    Tensor,
+    Trace,
+    graph,
+    leaves,
 )  # fmt: skip
 
 on_every_path = True

@@ -4,7 +4,9 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import Backward, Cut, Froze, Tensor, Trace, graph, leaves
 
 # What a loss may still pass through when nothing that learns lies behind it.
-_SUMS = frozenset({"add", "sub", "mul", "div", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "stack", "cat"})
+_SUMS = frozenset(
+    {"add", "sub", "mul", "div", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "stack", "cat"}
+)
 
 
 def check(trace: Trace) -> Iterator[Claim]:

@@ -29,10 +29,15 @@ def check(trace: Trace) -> Iterator[Claim]:
                 skipped = update is not None
                 yield Claim(
                     update.site if update is not None else event.site,
-                    "`scaler.update()` is skipped on some turns" if skipped else "`scaler.update()` is never called",
+                    "`scaler.update()` is skipped on some turns"
+                    if skipped
+                    else "`scaler.update()` is never called",
                     (
                         Reason(before.site, f"`{event.call}` here"),
-                        Reason(event.site, f"and `{event.call}` again in a later turn, with no update between: torch raises"),
+                        Reason(
+                            event.site,
+                            f"and `{event.call}` again in a later turn, with no update between: torch raises",
+                        ),
                     ),
                     "call `scaler.update()` once per iteration, whether or not the step was taken",
                     about=None if skipped else event.site,

@@ -28,7 +28,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                     yield Claim(
                         step.site,
                         "the optimizer steps on gradients that are still multiplied by the GradScaler's scale",
-                        (Reason(backward.site, "scaled here"), Reason(event.site, "the scaler divides them only here")),
+                        (
+                            Reason(backward.site, "scaled here"),
+                            Reason(event.site, "the scaler divides them only here"),
+                        ),
                         "drop this call: `scaler.step(optimizer)` steps",
                     )
             elif key in scaled:

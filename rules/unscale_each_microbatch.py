@@ -20,7 +20,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                     event.site,
                     "`unscale_` runs for every micro-batch, but may run once between two updates",
                     (
-                        Reason(before.site, "unscaled for one backward" if before.site is event.site else "unscaled already"),
+                        Reason(
+                            before.site,
+                            "unscaled for one backward" if before.site is event.site else "unscaled already",
+                        ),
                         Reason(updates[0].site, "the update comes only with the step"),
                     ),
                     "unscale and clip only when the optimizer steps",

@@ -7,7 +7,12 @@ from gradlint.trace import Mutated, Trace
 def check(trace: Trace) -> Iterator[Claim]:
     for write in trace.told(Mutated):
         value = write.value
-        if (write.tracked and write.op != "copy_") or not write.tensor.certain or value is None or value.note != "quantized":
+        if (
+            (write.tracked and write.op != "copy_")
+            or not write.tensor.certain
+            or value is None
+            or value.note != "quantized"
+        ):
             continue
         weight = write.tensor.data_of or write.tensor
         if not weight.is_parameter or not any(f.function == "forward" for f in write.frame.stack()):

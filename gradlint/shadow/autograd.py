@@ -119,7 +119,9 @@ class Autograd:
 
     # -- operations
 
-    def make(self, site: ShadowSite, requires_grad: Known = NO, name: str = "", parameter: bool = False) -> Tensor:
+    def make(
+        self, site: ShadowSite, requires_grad: Known = NO, name: str = "", parameter: bool = False
+    ) -> Tensor:
         """A new leaf."""
         return Tensor(requires_grad=requires_grad, site=site, name=name, is_parameter=parameter)
 
@@ -157,7 +159,9 @@ class Autograd:
         node = None
         if wanted is not NO and differentiable:
             node = Node(op, site, edges, module=module, index=len(self.trace.events))
-            node.constants = self.cuts_of(_numbers({n: v for n, v in bound.items() if not isinstance(v, Tensor)}))
+            node.constants = self.cuts_of(
+                _numbers({n: v for n, v in bound.items() if not isinstance(v, Tensor)})
+            )
         flags = fact.differentiable_results if fact is not None else ()
         for i, result in enumerate(results):
             if node is not None and (i >= len(flags) or flags[i]):
@@ -169,7 +173,7 @@ class Autograd:
             if gradient is not NO:
                 how = op if not differentiable or i < len(flags) else "no_grad"
                 for edge in edges:
-                    if edge.requires_grad is YES and i == 0 or (i < len(flags) and edge.requires_grad is YES):
+                    if (edge.requires_grad is YES and i == 0) or (i < len(flags) and edge.requires_grad is YES):
                         result.cuts = (*result.cuts, self.cut(site, edge, result, how))[-_MOST_CUTS:]
         if node is not None:
             node.saved = self.saved(table, operands, extra, results)
@@ -185,7 +189,12 @@ class Autograd:
         """The tensors among the operands; an unknown counts as one where the operation takes a gradient for it."""
         found = {}
         for at, (name, value) in enumerate(bound.items()):
-            if type(value) is Symbol and value.tensor is None and at and (fact is None or name not in fact.keeps):
+            if (
+                type(value) is Symbol
+                and value.tensor is None
+                and at
+                and (fact is None or name not in fact.keeps)
+            ):
                 found[name] = []
             else:
                 found[name] = self.flat(value)
@@ -325,7 +334,9 @@ class Autograd:
             operands = {**operands, first: [Tensor(requires_grad=before.requires_grad)]}
             node.saved = self.saved(table, operands, (), [tensor])
         if tensor.base is not None:
-            whole = Node("copy_slices", site, (self.edge(base), *(self.edge(t) for t in others)), index=node.index)
+            whole = Node(
+                "copy_slices", site, (self.edge(base), *(self.edge(t) for t in others)), index=node.index
+            )
             base.requires_grad = joined((base.requires_grad, gradient))
             whole.saved = node.saved
             base.grad_fn = whole

@@ -14,10 +14,10 @@ from typing import Any, cast
 import libcst as cst
 
 from gradlint import facts
+from gradlint.program import File, Program
 from gradlint.shadow import python, torch
 from gradlint.shadow.autograd import Autograd
 from gradlint.shadow.chunks import Chunk, ShadowSite
-from gradlint.program import File, Program
 from gradlint.shadow.values import (
     Bound,
     Builtin,
@@ -46,12 +46,12 @@ from gradlint.trace import (
     MAYBE,
     NO,
     YES,
+    Called,
     Discarded,
     Frame,
     GradMode,
     Rebound,
     Returned,
-    Called,
     Stored,
     Tensor,
 )
@@ -225,7 +225,9 @@ class Interpreter(Autograd):
         known = self.main if main else self.choices.imported.get(file.path)
         if known is not None:
             return known
-        scope = Scope({"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file)
+        scope = Scope(
+            {"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file
+        )
         if main:
             self.main = scope
         else:
@@ -303,7 +305,11 @@ class Interpreter(Autograd):
         if self.frame.caller is None and self.chunk.path.endswith(".ipynb"):
             # The last expression of a cell is shown.
             return
-        if self.expecting_errors or name.endswith("_") or any(a.keyword is not None and a.keyword.value == "out" for a in call.args):
+        if (
+            self.expecting_errors
+            or name.endswith("_")
+            or any(a.keyword is not None and a.keyword.value == "out" for a in call.args)
+        ):
             return
         self.tell(
             Discarded(
@@ -728,7 +734,9 @@ class Interpreter(Autograd):
         if cls is kind:
             return True
         line = cls.line() if isinstance(cls, Class) else [cls]
-        if not isinstance(kind, (Class, External)) or not all(isinstance(entry, (Class, External)) for entry in line):
+        if not isinstance(kind, (Class, External)) or not all(
+            isinstance(entry, (Class, External)) for entry in line
+        ):
             return None
         if isinstance(kind, Class):
             return kind in line
@@ -860,7 +868,9 @@ class Interpreter(Autograd):
     def usual(node: cst.CSTNode) -> bool:
         """The side to see first: not the one that leaves."""
         if isinstance(node, cst.If):
-            return not (leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse)))
+            return not (
+                leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse))
+            )
         return True
 
     # -- names
@@ -1147,7 +1157,7 @@ class Interpreter(Autograd):
                         )
                     )
                 )
-        return keys[0] if len(keys) == 1 and not node.slice[0].comma.__class__ is cst.Comma else tuple(keys)
+        return keys[0] if len(keys) == 1 and node.slice[0].comma.__class__ is not cst.Comma else tuple(keys)
 
     def item(self, owner: Value, key: Value, node: cst.CSTNode) -> Value:
         return python.item(self, owner, key, node)
@@ -1243,7 +1253,11 @@ class Interpreter(Autograd):
                 if (isinstance(left, str) or isinstance(right, str)) and name != "add":
                     # Formatted and repeated texts decide nothing; `%` would spell out shadow values.
                     return Symbol("text")
-                if grown_too_large(left) or grown_too_large(right) or (name == "bitwise_left_shift" and right > 64):  # type: ignore[operator]
+                if (
+                    grown_too_large(left)
+                    or grown_too_large(right)
+                    or (name == "bitwise_left_shift" and right > 64)
+                ):  # type: ignore[operator]
                     return Symbol()
                 result = apply(left, right)
                 return Turn(result) if type(result) is int and Turn in (type(left), type(right)) else result
@@ -1344,7 +1358,12 @@ class Interpreter(Autograd):
                 return bool(apply(left, right))
             except (TypeError, ValueError):
                 return Symbol()
-        if isinstance(left, External) and left.dotted.endswith("__version__") and isinstance(right, str) and name in ("eq", "ne"):
+        if (
+            isinstance(left, External)
+            and left.dotted.endswith("__version__")
+            and isinstance(right, str)
+            and name in ("eq", "ne")
+        ):
             # A version is digits: `torch.__version__ == "parrots"` asks for another library.
             return Symbol("version") if any(c.isdigit() for c in right) else name == "ne"
         if isinstance(left, External) and isinstance(right, External) and name in ("eq", "ne"):
@@ -1425,7 +1444,7 @@ class Interpreter(Autograd):
             if any(c is item for c in container):
                 return True
             if not isinstance(item, Symbol) and not getattr(container, "open", False):
-                return any(isinstance(c, Symbol) for c in container) and Symbol("in") or False
+                return (any(isinstance(c, Symbol) for c in container) and Symbol("in")) or False
         if isinstance(container, ModuleObject) and isinstance(item, str) and container.layer == "ModuleDict":
             return item in container.keys
         if isinstance(item, Symbol) and isinstance(container, (tuple, list)):
@@ -1458,7 +1477,15 @@ class Interpreter(Autograd):
         if isinstance(owner, External):
             return External(torch.canonical(f"{owner.dotted}.{name}"))
         if isinstance(owner, Symbol):
-            if owner.tensor is not None and name in ("data", "grad", "T", "mT", "requires_grad", "is_leaf", "grad_fn"):
+            if owner.tensor is not None and name in (
+                "data",
+                "grad",
+                "T",
+                "mT",
+                "requires_grad",
+                "is_leaf",
+                "grad_fn",
+            ):
                 return torch.tensor_attribute(self, owner.tensor, name, node)
             if name == "data" and isinstance(node, cst.Attribute):
                 # Batches, datasets and named tuples have a field of this name: only use as a tensor tells.
@@ -1497,7 +1524,9 @@ class Interpreter(Autograd):
             value = cls.lookup(name)
         except KeyError:
             if name == "apply" and cls.derives("torch.autograd.Function"):
-                return Builtin("apply", lambda run, site, args, kwargs: torch.custom_function(run, site, cls, args))
+                return Builtin(
+                    "apply", lambda run, site, args, kwargs: torch.custom_function(run, site, cls, args)
+                )
             value = cls.names[name] = Symbol(f"{cls.name}.{name}")
         if isinstance(value, Function) and value.wrapper == "class":
             return Bound(value, cls)
@@ -1606,7 +1635,9 @@ class Interpreter(Autograd):
         if isinstance(function, Function):
             return self.enter_function(function, arguments, keywords, node, open_arguments)
         if isinstance(function, Bound):
-            return self.enter_function(function.function, [function.owner, *arguments], keywords, node, open_arguments)
+            return self.enter_function(
+                function.function, [function.owner, *arguments], keywords, node, open_arguments
+            )
         if isinstance(function, TensorMethod):
             return torch.call_method(self, function, arguments, keywords, node)
         if isinstance(function, Builtin):
@@ -1636,7 +1667,9 @@ class Interpreter(Autograd):
             site=site,
             frame=self.frame,
             module=module,
-            arguments=tuple(t for a in (*arguments, *keywords.values()) if isinstance(a, Tensor) for t in (a,)),
+            arguments=tuple(
+                t for a in (*arguments, *keywords.values()) if isinstance(a, Tensor) for t in (a,)
+            ),
         )
         self.tell(called)
         forward = self.method(module, "forward") or module.attributes.get("forward")
@@ -1672,7 +1705,12 @@ class Interpreter(Autograd):
         return made
 
     def fill_fields(self, cls: Class, made: Any, arguments: list[Value], keywords: dict[str, Value]) -> None:
-        names = [f for entry in reversed(cls.line()) if isinstance(entry, Class) for f in entry.names.get("@dataclass", ())]
+        names = [
+            f
+            for entry in reversed(cls.line())
+            if isinstance(entry, Class)
+            for f in entry.names.get("@dataclass", ())
+        ]
         for name in names:
             if name in cls.names and not isinstance(cls.names[name], (Symbol, External)):
                 made.attributes[name] = cls.names[name]
@@ -1709,7 +1747,9 @@ class Interpreter(Autograd):
         self.depth += 1
         self.running.append(id(body))
         self.classes.append(function.cls)
-        generator = isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
+        generator = (
+            isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
+        )
         if generator:
             self.yielded.append(List())
         left_mode: tuple[bool, Any] | None = None
@@ -1895,7 +1935,13 @@ def hashable(value: Value) -> bool:
     return getattr(type(value), "__hash__", None) is not None
 
 
-_DUNDER = {"div": "truediv", "floor_divide": "floordiv", "remainder": "mod", "bitwise_and": "and", "bitwise_or": "or"}
+_DUNDER = {
+    "div": "truediv",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+}
 _STATEMENTS: dict[type, Callable[[Interpreter, Any], str | None]] = {
     getattr(cst, name[4:]): method for name, method in vars(Interpreter).items() if name.startswith("run_")
 }
@@ -1905,4 +1951,4 @@ _EXPRESSIONS: dict[type, Callable[[Interpreter, Any], Value]] = {
     if name.startswith("eval_") and hasattr(cst, name[5:])
 }
 
-__all__ = ["Choices", "Interpreter", "OutOfBudget", "Raised", "NO", "External"]
+__all__ = ["NO", "Choices", "External", "Interpreter", "OutOfBudget", "Raised"]

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gradlint.program import File
 from gradlint.shadow import torch
 from gradlint.shadow.values import (
     Bound,
@@ -44,7 +43,9 @@ if TYPE_CHECKING:
 
 BUILTINS = frozenset(dir(builtins))
 _MOST_ITEMS = 64
-_QUESTION = re.compile(r"(^|\.)(is_\w+|has_\w+|get_rank|get_world_size|get_local_rank|device_count|available)$")
+_QUESTION = re.compile(
+    r"(^|\.)(is_\w+|has_\w+|get_rank|get_world_size|get_local_rank|device_count|available)$"
+)
 _nowhere = Site()
 
 
@@ -68,9 +69,7 @@ def iterate(run: Interpreter, value: Value, node: cst.CSTNode, turns: int) -> It
             at += 1
         if not value and value.open:
             yield from _unknown_items(run, value, turns)
-    elif isinstance(value, (tuple, list, range)):
-        yield from value[:_MOST_ITEMS]
-    elif isinstance(value, str):
+    elif isinstance(value, (tuple, list, range)) or isinstance(value, str):
         yield from value[:_MOST_ITEMS]
     elif isinstance(value, ModuleObject):
         if value.layer in ("ModuleDict", "ParameterDict"):
@@ -125,7 +124,9 @@ def _read(run: Interpreter, value: Iterator_, node: cst.CSTNode) -> Iterator[Val
         return
     if value.used is not None and not value.lists:
         if value.items or value.open:
-            run.tell(Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used))
+            run.tell(
+                Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used)
+            )
         return
     yield from list(value.items)
     value.used = site
@@ -139,7 +140,11 @@ def _batches(run: Interpreter, loader: Loader, node: cst.CSTNode, turns: int) ->
             yield List([run.make(site, NO, "batch") for _ in dataset])
         elif isinstance(dataset, Object) and "collate_fn" not in loader.options:
             method = run.method(dataset, "__getitem__")
-            sample = run.call(method, [Symbol("index")], {}, node) if method is not None else _fresh(run, loader, i)
+            sample = (
+                run.call(method, [Symbol("index")], {}, node)
+                if method is not None
+                else _fresh(run, loader, i)
+            )
             yield _collated(run, site, sample)
         else:
             yield _fresh(run, loader, i)
@@ -192,7 +197,12 @@ def item(run: Interpreter, owner: Value, key: Value, node: cst.CSTNode) -> Value
         if method is not None:
             return run.call(method, [key], {}, node)
         values = list(owner.attributes.values())
-        if isinstance(key, int) and -len(values) <= key < len(values) and isinstance(owner.cls, Class) and "@dataclass" in owner.cls.names:
+        if (
+            isinstance(key, int)
+            and -len(values) <= key < len(values)
+            and isinstance(owner.cls, Class)
+            and "@dataclass" in owner.cls.names
+        ):
             return values[key]
     if isinstance(owner, (Iterator_,)) and isinstance(key, int):
         return owner.items[key] if -len(owner.items) <= key < len(owner.items) else Symbol()
@@ -212,7 +222,11 @@ def _element(run: Interpreter, owner: Any, key: Value) -> Value:
     if -len(owner) <= key < len(owner):
         return owner[key]
     # What lies past the known items is like them, but no tensor of them.
-    return owner[-1] if len(owner) and getattr(owner, "open", False) and isinstance(owner[-1], ModuleObject) else Symbol()
+    return (
+        owner[-1]
+        if len(owner) and getattr(owner, "open", False) and isinstance(owner[-1], ModuleObject)
+        else Symbol()
+    )
 
 
 def _value(run: Interpreter, owner: dict[Value, Value], key: Value) -> Value:
@@ -288,7 +302,12 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
                     tensor.name = f"{owner.name}.{key}.{inner}" if owner.name else f"{key}.{inner}"
             run.tell(
                 torch.Assigned(
-                    site=site, frame=run.frame, owner=owner, attribute=str(key), value=value, replaced=replaced
+                    site=site,
+                    frame=run.frame,
+                    owner=owner,
+                    attribute=str(key),
+                    value=value,
+                    replaced=replaced,
                 )
             )
         elif isinstance(key, str) and key in owner.keys:
@@ -346,7 +365,16 @@ def attribute(run: Interpreter, owner: Value, name: str, node: cst.CSTNode) -> V
 
 def _text(owner: str, name: str, a: list[Value], k: dict[str, Value]) -> Value:
     method = getattr(owner, name, None)
-    if method is None or name in ("format", "format_map", "join", "center", "ljust", "rjust", "zfill", "expandtabs"):
+    if method is None or name in (
+        "format",
+        "format_map",
+        "join",
+        "center",
+        "ljust",
+        "rjust",
+        "zfill",
+        "expandtabs",
+    ):
         return Symbol("text")
     try:
         result = method(*(tuple(x) if isinstance(x, List) else x for x in a), **k)
@@ -360,7 +388,13 @@ def _append(run: Interpreter, owner: List, site: ShadowSite, a: list[Value], k: 
         for tensor in run.live(a[-1]) if run.turns and not owner.bounded else ():
             run.tell(
                 Stored(
-                    site=site, frame=run.frame, tensor=tensor, where="append", grows=True, name="", container=owner
+                    site=site,
+                    frame=run.frame,
+                    tensor=tensor,
+                    where="append",
+                    grows=True,
+                    name="",
+                    container=owner,
                 )
             )
         if len(owner) < 256:
@@ -416,7 +450,9 @@ _LIST: dict[str, Callable[..., Value]] = {
 }
 
 
-def _get(run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
+def _get(
+    run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]
+) -> Value:
     key = a[0] if a else None
     default = a[1] if len(a) > 1 else k.get("default")
     try:
@@ -440,7 +476,9 @@ def _setdefault(
     return owner.setdefault(a[0], a[1] if len(a) > 1 else None) if a else None
 
 
-def _dict_pop(run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
+def _dict_pop(
+    run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]
+) -> Value:
     if not a:
         return Symbol()
     try:
@@ -589,7 +627,9 @@ class _Lazy(Iterator_):
     """An iterator over another iterable that is read as the loop goes."""
 
     def __init__(self, inner: Value, wrap: Callable[[Iterator[Value]], Iterable[Value]]) -> None:
-        super().__init__([], "enumerate", _nowhere, open=getattr(inner, "open", not isinstance(inner, (tuple, range))))
+        super().__init__(
+            [], "enumerate", _nowhere, open=getattr(inner, "open", not isinstance(inner, (tuple, range)))
+        )
         self.inner = inner
         self.wrap = wrap
 
@@ -597,7 +637,9 @@ class _Lazy(Iterator_):
 def _zip(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     if not a:
         return List()
-    lengths = [len(v) if isinstance(v, (tuple, list, range)) and not getattr(v, "open", False) else None for v in a]
+    lengths = [
+        len(v) if isinstance(v, (tuple, list, range)) and not getattr(v, "open", False) else None for v in a
+    ]
     known = [n for n in lengths if n is not None]
     turns = min(known) if known else 2
     columns = [list(iterate(run, v, site.node, turns)) for v in a]
@@ -667,7 +709,12 @@ def _sum(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]
 def _extreme(name: str) -> Callable[..., Value]:
     def pick(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
         items = a if len(a) > 1 else list(iterate(run, a[0], site.node, 2)) if a else []
-        if items and all(isinstance(v, (int, float)) for v in items) and not k and not (len(a) == 1 and run.is_open(a[0])):
+        if (
+            items
+            and all(isinstance(v, (int, float)) for v in items)
+            and not k
+            and not (len(a) == 1 and run.is_open(a[0]))
+        ):
             return getattr(builtins, name)(items)
         tensor = next((v for v in items if isinstance(v, Tensor)), None)
         if tensor is not None:
@@ -706,7 +753,10 @@ def _isinstance(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str,
         return True
     if all(v is False for v in verdicts):
         return False
-    return run.remember(("isinstance", value, tuple(id(w) if not isinstance(w, External) else w.dotted for w in wanted)), lambda: Symbol("isinstance"))
+    return run.remember(
+        ("isinstance", value, tuple(id(w) if not isinstance(w, External) else w.dotted for w in wanted)),
+        lambda: Symbol("isinstance"),
+    )
 
 
 _PYTHON_KINDS: dict[str, Any] = {
@@ -967,7 +1017,11 @@ _BUILTIN_CALLS: dict[str, Callable[..., Value]] = {
     "type": _type,
     "print": _nothing,
     "id": lambda run, site, a, k: run.remember(("id", a[0] if a else None), lambda: Symbol("id")),
-    "callable": lambda run, site, a, k: isinstance(a[0], (Function, Bound, Builtin, Partial, ModuleObject)) or Symbol("callable") if a else Symbol(),
+    "callable": lambda run, site, a, k: (
+        isinstance(a[0], (Function, Bound, Builtin, Partial, ModuleObject)) or Symbol("callable")
+        if a
+        else Symbol()
+    ),
     "vars": lambda run, site, a, k: Dict(open=True),
     "locals": lambda run, site, a, k: Dict(open=True),
     "globals": lambda run, site, a, k: Dict(open=True),
@@ -985,7 +1039,9 @@ def call_library(
     handler = _LIBRARY.get(dotted)
     if handler is not None:
         return handler(run, site, a, k)
-    if dotted in ("math.factorial", "math.comb", "math.perm") and any(abs(v) > 256 for v in a if isinstance(v, (int, float))):
+    if dotted in ("math.factorial", "math.comb", "math.perm") and any(
+        abs(v) > 256 for v in a if isinstance(v, (int, float))
+    ):
         return Symbol(dotted)
     if dotted.startswith("math.") and all(isinstance(v, (int, float)) for v in a):
         import math
@@ -996,7 +1052,9 @@ def call_library(
             return Symbol(dotted)
         return result if isinstance(result, (int, float, bool)) else Symbol(dotted)
     if dotted.startswith(("math.", "numpy.")):
-        cuts = run.cuts_of(v for value in (*a, *k.values()) for v in (value if isinstance(value, (list, tuple)) else [value]))
+        cuts = run.cuts_of(
+            v for value in (*a, *k.values()) for v in (value if isinstance(value, (list, tuple)) else [value])
+        )
         for value in a:
             if isinstance(value, Tensor) and value.requires_grad is YES:
                 cuts = (*cuts, run.cut(site, run.edge(value), None, "numpy"))
@@ -1097,7 +1155,13 @@ def _defaultdict(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str
 
 def _namedtuple(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     fields = a[1] if len(a) > 1 else k.get("field_names")
-    names = fields.replace(",", " ").split() if isinstance(fields, str) else [f for f in fields if isinstance(f, str)] if isinstance(fields, (list, tuple)) else []
+    names = (
+        fields.replace(",", " ").split()
+        if isinstance(fields, str)
+        else [f for f in fields if isinstance(f, str)]
+        if isinstance(fields, (list, tuple))
+        else []
+    )
 
     def make(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
         made = Object(External("collections.namedtuple"))

@@ -89,25 +89,25 @@ _ALIASES = {
     "torch.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
 }
 _CONVERSIONS = frozenset(
-    "to cuda cpu float double half bfloat16 type type_as contiguous pin_memory xpu mps int long short bool".split()
+    ["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "pin_memory", "xpu", "mps", "int", "long", "short", "bool"]
 )
 _OPTIMIZER_NAME = re.compile(r"(?i)(^|[._])(\w*optim\w*|opt|opt_\w+|\w+_opt|opt[a-z]?|optims?)$")
 _SCHEDULER_NAME = re.compile(r"(?i)sched")
 _MODEL_FACTORY = re.compile(r"(create_model|from_pretrained|torch\.hub\.load|torchvision\.models\.\w+)$")
-_WRAPPER_NAME = re.compile(r"(?i)accel|engine|fabric|manager|trainer|strategy|model|booster|runner|wrapper|optim|^self$")
+_WRAPPER_NAME = re.compile(
+    r"(?i)accel|engine|fabric|manager|trainer|strategy|model|booster|runner|wrapper|optim|^self$"
+)
 _SCALER_NAME = re.compile(r"(?i)scaler")
 # Methods that nothing but a tensor has: a call tells what the receiver is.
 _ONLY_TENSORS_HAVE = frozenset(
-    """unsqueeze masked_fill masked_fill_ masked_scatter index_add index_copy index_fill index_select scatter_add
-    scatter_add_ clamp_min clamp_max permute log_softmax addcmul addcdiv logsumexp repeat_interleave unsqueeze_ add_
-    mul_ sub_ div_ clamp_ copy_ zero_ softmax contiguous masked_select expand_as view_as type_as bmm matmul_ narrow
-    requires_grad_ data_ptr new_zeros new_ones new_tensor""".split()
+    ["unsqueeze", "masked_fill", "masked_fill_", "masked_scatter", "index_add", "index_copy", "index_fill", "index_select", "scatter_add", "scatter_add_", "clamp_min", "clamp_max", "permute", "log_softmax", "addcmul", "addcdiv", "logsumexp", "repeat_interleave", "unsqueeze_", "add_", "mul_", "sub_", "div_", "clamp_", "copy_", "zero_", "softmax", "contiguous", "masked_select", "expand_as", "view_as", "type_as", "bmm", "matmul_", "narrow", "requires_grad_", "data_ptr", "new_zeros", "new_ones", "new_tensor"]
 )
-_OPTIMIZER_CLASS = re.compile(r"\.(Fused|Paged|CPU|DeepSpeedCPU)?(Adam\w*|SGD\w*|Lion\w*|Adafactor|RMSprop|Adagrad|Lamb|LAMB|Ranger\w*)$")
+_OPTIMIZER_CLASS = re.compile(
+    r"\.(Fused|Paged|CPU|DeepSpeedCPU)?(Adam\w*|SGD\w*|Lion\w*|Adafactor|RMSprop|Adagrad|Lamb|LAMB|Ranger\w*)$"
+)
 _QUANTIZING = frozenset({"round", "floor", "ceil", "trunc", "sign", "bucketize"})
 _RETURNS_ITSELF = frozenset(
-    """train eval to cuda cpu half float double bfloat16 type requires_grad_ apply share_memory xpu to_empty
-    gradient_checkpointing_enable compile""".split()
+    ["train", "eval", "to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "requires_grad_", "apply", "share_memory", "xpu", "to_empty", "gradient_checkpointing_enable", "compile"]
 )
 
 
@@ -247,7 +247,9 @@ def binary(run: Interpreter, site: ShadowSite, name: str, left: Value, right: Va
     return apply_fact(run, site, name, facts.method(name), [right, left], {})
 
 
-def in_place(run: Interpreter, site: ShadowSite, tensor: Tensor, name: str, bound: dict[str, Value]) -> Tensor:
+def in_place(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, name: str, bound: dict[str, Value]
+) -> Tensor:
     """`tensor op= other`."""
     values = [bound["self"], bound["other"]]
     inplace_name = name + "_"
@@ -272,7 +274,9 @@ def indexed(run: Interpreter, site: ShadowSite, tensor: Tensor, key: Value) -> V
     if not basic and form == "":
         # An unknown index: whether the result is a view is open.
         fact = facts.method("__getitem__", "tensor")
-    result = apply_fact(run, site, "__getitem__", fact, [tensor, *(k for k in keys if isinstance(k, Tensor))], {})
+    result = apply_fact(
+        run, site, "__getitem__", fact, [tensor, *(k for k in keys if isinstance(k, Tensor))], {}
+    )
     if isinstance(result, Tensor):
         result.note = tensor.note
         if not result.name and tensor.name:
@@ -295,8 +299,10 @@ def set_index(run: Interpreter, site: ShadowSite, tensor: Tensor, value: Value) 
 
 # -- attributes of tensors
 
-_SHAPES = frozenset("shape dtype device ndim itemsize nbytes layout names is_cuda is_sparse is_quantized".split())
-_VIEWS = frozenset("T mT H mH real imag".split())
+_SHAPES = frozenset(
+    ["shape", "dtype", "device", "ndim", "itemsize", "nbytes", "layout", "names", "is_cuda", "is_sparse", "is_quantized"]
+)
+_VIEWS = frozenset(["T", "mT", "H", "mH", "real", "imag"])
 
 
 def tensor_attribute(run: Interpreter, tensor: Tensor, name: str, node: cst.CSTNode) -> Value:
@@ -331,7 +337,9 @@ def tensor_attribute(run: Interpreter, tensor: Tensor, name: str, node: cst.CSTN
 # -- methods of tensors
 
 
-def _backward(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _backward(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     backward(run, site, tensor, keywords, arguments[1:])
     return None
 
@@ -387,11 +395,15 @@ def known(value: Value) -> Known:
     return Known.of(bool(value) if value is not None else False)
 
 
-def _detach(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _detach(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     return run.detached(site, tensor, "detach")
 
 
-def _detach_(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _detach_(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     if tensor.requires_grad is not NO:
         event = run.cut(site, run.edge(tensor), tensor, "detach_")
         tensor.cuts = (event,)
@@ -414,7 +426,9 @@ def set_requires_grad(run: Interpreter, site: ShadowSite, tensor: Tensor, value:
         tensor.requires_grad = enabled
 
 
-def _clone(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _clone(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     result = run.operation(site, "clone", facts.method("clone"), {"self": tensor})
     if isinstance(result, Tensor):
         result.grad_of = tensor.grad_of
@@ -423,7 +437,9 @@ def _clone(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Argume
     return result
 
 
-def _new(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _new(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     return run.make(site, known(keywords.get("requires_grad", False)))
 
 
@@ -445,18 +461,24 @@ def number_of(run: Interpreter, site: ShadowSite, tensor: Tensor, how: str) -> N
     return Number(tensor.name, cuts, tensor)
 
 
-def _size(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _size(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     shape = run.remember(("shape", tensor), lambda: Symbol("shape"))
     if arguments and isinstance(arguments[0], int):
         return run.item(shape, arguments[0], site.node)
     return shape
 
 
-def _same(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _same(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     return tensor
 
 
-def _hook(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
+def _hook(
+    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
+) -> Value:
     run.tell(Escaped(site=site, frame=run.frame, callee="hook", values=(tensor,)))
     return Symbol("hook")
 
@@ -500,7 +522,9 @@ def call_method(
     if fact is not None and fact.returns == "python":
         if fact.detaches:
             return number_of(run, site, tensor, name)
-        return run.remember((name, tensor, *(a for a in arguments if isinstance(a, int))), lambda: Symbol(name))
+        return run.remember(
+            (name, tensor, *(a for a in arguments if isinstance(a, int))), lambda: Symbol(name)
+        )
     result = apply_method(run, site, tensor, name, arguments, keywords)
     if fact is not None and "self" not in fact.mutates:
         run.dropped = (node, name, tensor)  # type: ignore[assignment]
@@ -609,7 +633,9 @@ def set_tensor_attribute(run: Interpreter, site: ShadowSite, tensor: Tensor, nam
         run.tensor_attributes[tensor, name] = value
 
 
-def set_module_attribute(run: Interpreter, site: ShadowSite, owner: ModuleObject, name: str, value: Value) -> None:
+def set_module_attribute(
+    run: Interpreter, site: ShadowSite, owner: ModuleObject, name: str, value: Value
+) -> None:
     if name == "training":
         owner.training = known(value)
         return
@@ -666,7 +692,9 @@ def new_object(run: Interpreter, cls: Class, node: cst.CSTNode) -> Value:
         return Symbol(cls.name)
     if any(b.rpartition(".")[2] in ("NamedTuple", "BaseModel") for b in bases):
         cls.names.setdefault("@dataclass", run.fields(cls.node))
-    if cls.is_open() and any(_defines(cls, name) for name in ("forward", "training_step", "configure_optimizers")):
+    if cls.is_open() and any(
+        _defines(cls, name) for name in ("forward", "training_step", "configure_optimizers")
+    ):
         module = ModuleObject(cls, cls.name, site)
         module.opaque = True
         run.trace.modules.append(module)
@@ -683,7 +711,9 @@ def _defines(cls: Class, name: str) -> bool:
     return True
 
 
-def initialize(run: Interpreter, made: Value, arguments: Arguments, keywords: Keywords, node: cst.CSTNode) -> None:
+def initialize(
+    run: Interpreter, made: Value, arguments: Arguments, keywords: Keywords, node: cst.CSTNode
+) -> None:
     """The `__init__` of an external base."""
     site = run.site(node)
     if isinstance(made, ModuleObject):
@@ -696,7 +726,9 @@ def initialize(run: Interpreter, made: Value, arguments: Arguments, keywords: Ke
         made.attributes["@made from"] = (*arguments, *keywords.values())
 
 
-def new_layer(run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords) -> ModuleObject:
+def new_layer(
+    run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords
+) -> ModuleObject:
     if layer not in facts.containers():
         for value in (*arguments, *keywords.values()):
             if type(value) is Symbol:
@@ -727,7 +759,9 @@ def fill_layer(
         return
     inplace = keywords.get("inplace")
     if inplace is None and fact.inplace_argument:
-        at = {"ReLU": 0, "ReLU6": 0, "SELU": 0, "SiLU": 0, "Mish": 0, "Hardswish": 0, "Hardsigmoid": 0}.get(layer, 1)
+        at = {"ReLU": 0, "ReLU6": 0, "SELU": 0, "SiLU": 0, "Mish": 0, "Hardswish": 0, "Hardsigmoid": 0}.get(
+            layer, 1
+        )
         inplace = arguments[at] if at < len(arguments) else False
     module.options["inplace"] = inplace
     if layer.startswith("Dropout"):
@@ -750,7 +784,9 @@ def fill_layer(
 
 
 def fill_container(run: Interpreter, site: ShadowSite, module: ModuleObject, arguments: Arguments) -> None:
-    if module.layer == "Sequential" and not (len(arguments) == 1 and isinstance(arguments[0], (dict, Iterator_, list))):
+    if module.layer == "Sequential" and not (
+        len(arguments) == 1 and isinstance(arguments[0], (dict, Iterator_, list))
+    ):
         items = arguments
     elif arguments:
         value = arguments[0]
@@ -829,8 +865,14 @@ def fill_optimizer(
     if named:
         for group in value:
             params = group.get("params") if isinstance(group, dict) else None
-            held, whole = parameter_list(run, params, site.node) if not isinstance(params, Iterator_) else (list(params.items), True)
-            groups.append(Dict({**group, "params": List(held, not whole)} if isinstance(group, dict) else {}, open=True))
+            held, whole = (
+                parameter_list(run, params, site.node)
+                if not isinstance(params, Iterator_)
+                else (list(params.items), True)
+            )
+            groups.append(
+                Dict({**group, "params": List(held, not whole)} if isinstance(group, dict) else {}, open=True)
+            )
     else:
         groups.append(Dict({"params": List(optimizer.parameters, not optimizer.complete)}, open=True))
     optimizer.attributes["param_groups"] = groups
@@ -863,7 +905,9 @@ def new_optimizer(
 # -- methods of modules and optimizers
 
 
-def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode, via_super: bool = False) -> Value:
+def external_method(
+    run: Interpreter, owner: Value, name: str, node: cst.CSTNode, via_super: bool = False
+) -> Value:
     if isinstance(owner, ModuleObject):
         if name == "training":
             return True if owner.training is YES else False if owner.training is NO else Symbol("training")
@@ -897,7 +941,9 @@ def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode
     elif name in ("__init__", "__post_init__", "__init_subclass__", "__enter__", "__exit__"):
         return Builtin(name, lambda run, site, a, k: None)
     if via_super:
-        return Builtin(name, lambda run, site, a, k: unknown_call(run, Symbol(name), [owner, *a], k, site.node))
+        return Builtin(
+            name, lambda run, site, a, k: unknown_call(run, Symbol(name), [owner, *a], k, site.node)
+        )
     symbol = Symbol(name)
     symbol.owner = owner
     attributes = getattr(owner, "attributes", None)
@@ -910,7 +956,9 @@ def _parameters(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argu
     return Iterator_(list(owner.tensors()), "parameters()", site, open=owner.unknown_members(), whole=owner)
 
 
-def _named_parameters(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _named_parameters(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     return Iterator_(
         list(owner.named_tensors()), "named_parameters()", site, open=owner.unknown_members(), whole=owner
     )
@@ -925,7 +973,9 @@ def _modules(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argumen
     return Iterator_([m for _, m in owner.modules()], "modules()", site, open=owner.unknown_members())
 
 
-def _named_modules(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _named_modules(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     return Iterator_(list(owner.modules()), "named_modules()", site, open=owner.unknown_members())
 
 
@@ -934,7 +984,9 @@ def _children(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argume
     return Iterator_(found, "children()", site, open=owner.unknown_members())
 
 
-def _named_children(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _named_children(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     found = [(n, v) for n, v in owner.members() if isinstance(v, ModuleObject)]
     return Iterator_(found, "named_children()", site, open=owner.unknown_members())
 
@@ -999,7 +1051,9 @@ def _state_dict(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argu
     return found
 
 
-def _load_state_dict(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _load_state_dict(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     value = a[0] if a else k.get("state_dict")
     alias = getattr(value, "alias", None)
     if alias is not None:
@@ -1011,7 +1065,9 @@ def _load_state_dict(run: Interpreter, owner: ModuleObject, site: ShadowSite, a:
     return Symbol("load_state_dict")
 
 
-def _register_buffer(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _register_buffer(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     name = a[0] if a else k.get("name")
     value = a[1] if len(a) > 1 else k.get("tensor")
     if isinstance(name, str):
@@ -1031,7 +1087,9 @@ def _register_parameter(
         append(owner, value, name if isinstance(name, str) else f"?{len(owner.children)}")
         return None
     # A name that is not known still registers.
-    set_module_attribute(run, site, owner, name if isinstance(name, str) else f"?{len(owner.attributes)}", value)
+    set_module_attribute(
+        run, site, owner, name if isinstance(name, str) else f"?{len(owner.attributes)}", value
+    )
     return None
 
 
@@ -1070,35 +1128,42 @@ _MODULE_METHODS: dict[str, Callable[..., Value]] = {
     "register_forward_hook": _hook_module,
     "register_forward_pre_hook": _hook_module,
     "register_full_backward_hook": _hook_module,
-    **{
-        name: _itself
-        for name in "to cuda cpu half float double bfloat16 type share_memory xpu to_empty compile".split()
-    },
+    **dict.fromkeys(["to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "share_memory", "xpu", "to_empty", "compile"], _itself),
 }
 
 
-def _container_append(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _container_append(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     if a:
         append(owner, a[-1])
     return owner
 
 
-def _container_extend(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _container_extend(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     for item in run.iterate(a[0], site.node, turns=2) if a else ():
         append(owner, item)
     return owner
 
 
-def _container_items(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _container_items(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     keys = owner.keys or [str(i) for i in range(len(owner.children))]
     return List(zip(keys, owner.children, strict=False), owner.opaque)
 
 
-def _container_keys(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _container_keys(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     return List(owner.keys, owner.opaque)
 
 
-def _container_values(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _container_values(
+    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     return List(owner.children, owner.opaque)
 
 
@@ -1112,7 +1177,9 @@ _CONTAINER_METHODS: dict[str, Callable[..., Value]] = {
 }
 
 
-def _optimizer_step(run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _optimizer_step(
+    run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     closure = a[0] if a else k.get("closure")
     result: Value = None
     if closure is not None:
@@ -1121,7 +1188,9 @@ def _optimizer_step(run: Interpreter, owner: OptimizerObject, site: ShadowSite, 
     return result
 
 
-def step(run: Interpreter, site: ShadowSite, optimizer: Optimizer, scaler: object = None, closure: bool = False) -> None:
+def step(
+    run: Interpreter, site: ShadowSite, optimizer: Optimizer, scaler: object = None, closure: bool = False
+) -> None:
     run.tell(Stepped(site=site, frame=run.frame, optimizer=optimizer, scaler=scaler, closure=closure))
     run.stepped(site, optimizer)
 
@@ -1167,7 +1236,9 @@ def clear(
             run.gradients.pop(tensor, None)
 
 
-def _add_param_group(run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+def _add_param_group(
+    run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords
+) -> Value:
     group = a[0] if a else k.get("param_group")
     params = group.get("params") if isinstance(group, dict) else None
     held, whole = parameter_list(run, params, site.node) if params is not None else ([], False)
@@ -1177,7 +1248,12 @@ def _add_param_group(run: Interpreter, owner: OptimizerObject, site: ShadowSite,
     if isinstance(groups, list):
         groups.append(Dict({"params": List(held, not whole)}, open=True))
     run.tell(
-        Built(site=site, frame=run.frame, optimizer=owner, parameters=tuple(run.edge(t) for t in owner.parameters))
+        Built(
+            site=site,
+            frame=run.frame,
+            optimizer=owner,
+            parameters=tuple(run.edge(t) for t in owner.parameters),
+        )
     )
     return None
 
@@ -1213,7 +1289,9 @@ def call_layer(
     fact = facts.layer(layer)
     own = [v for v in module.attributes.values() if isinstance(v, Tensor) and v.is_parameter]
     if fact is None:
-        result = unknown_result(run, site, layer or module.kind, [*arguments, *keywords.values(), *module.tensors()])
+        result = unknown_result(
+            run, site, layer or module.kind, [*arguments, *keywords.values(), *module.tensors()]
+        )
         run.pure["module", result] = module
         return result
     training = module.training is not NO
@@ -1230,7 +1308,11 @@ def call_layer(
         rate = module.options.get("p", 0.5)
         if not layer.startswith("Dropout") or (training and isinstance(rate, float) and rate > 0):
             op = Op(
-                space="layer", name=layer, operands=fact.call, keeps=fact.keeps, keeps_inplace=fact.keeps_inplace
+                space="layer",
+                name=layer,
+                operands=fact.call,
+                keeps=fact.keeps,
+                keeps_inplace=fact.keeps_inplace,
             )
             return run.mutate(site, first, f"{layer}(inplace=True)", op, bound, by=module)
         return first
@@ -1245,7 +1327,13 @@ def call_layer(
         differentiable_results=fact.differentiable_results,
     )
     result = run.operation(
-        site, layer, op, differentiable, module=module, extra=own, keeps=dict(fact.keeps if training else fact.keeps_eval)
+        site,
+        layer,
+        op,
+        differentiable,
+        module=module,
+        extra=own,
+        keeps=dict(fact.keeps if training else fact.keeps_eval),
     )
     if fact.nested and isinstance(result, tuple):
         flat = list(result)
@@ -1288,8 +1376,14 @@ def unknown_call(
             return handled
     values = (*arguments, *keywords.values())
     name = function.name if isinstance(function, Symbol) else getattr(function, "dotted", "")
-    passed = tuple(v for v in values if isinstance(v, (Tensor, Module, Optimizer, Symbol, List, Dict, Object, Iterator_)))
-    if isinstance(function, Symbol) and function.owner is not None and isinstance(function.owner, (Module, Object, Symbol)):
+    passed = tuple(
+        v for v in values if isinstance(v, (Tensor, Module, Optimizer, Symbol, List, Dict, Object, Iterator_))
+    )
+    if (
+        isinstance(function, Symbol)
+        and function.owner is not None
+        and isinstance(function.owner, (Module, Object, Symbol))
+    ):
         passed = (*passed, function.owner)
     if passed:
         run.tell(Escaped(site=site, frame=run.frame, callee=name, values=passed))
@@ -1342,14 +1436,24 @@ def symbol_method(
     if name == "step":
         if _SCALER_NAME.search(called) and arguments:
             target = arguments[0]
-            optimizer = target if isinstance(target, Optimizer) else stand_in(run, target, site) if isinstance(target, Symbol) else None
+            optimizer = (
+                target
+                if isinstance(target, Optimizer)
+                else stand_in(run, target, site)
+                if isinstance(target, Symbol)
+                else None
+            )
             run.tell(Scaler(site=site, frame=run.frame, scaler=symbol, call="step", optimizer=optimizer))
             if optimizer is not None:
                 step(run, site, optimizer, scaler=symbol)
             return Symbol("step()")
         if _SCHEDULER_NAME.search(called):
             return ...
-        if _OPTIMIZER_NAME.search(called) and (not arguments or arguments[0] is None or not isinstance(arguments[0], (Tensor, Number, int, float))):
+        if _OPTIMIZER_NAME.search(called) and (
+            not arguments
+            or arguments[0] is None
+            or not isinstance(arguments[0], (Tensor, Number, int, float))
+        ):
             if arguments and not isinstance(arguments[0], Symbol):
                 run.call(arguments[0], [], {}, site.node)
             step(run, site, stand_in(run, symbol, site), closure=bool(arguments or keywords))
@@ -1360,7 +1464,13 @@ def symbol_method(
             return scaled(run, site, symbol, arguments[0])
         if name != "scale":
             target = arguments[0] if arguments else None
-            optimizer = target if isinstance(target, Optimizer) else stand_in(run, target, site) if isinstance(target, Symbol) else None
+            optimizer = (
+                target
+                if isinstance(target, Optimizer)
+                else stand_in(run, target, site)
+                if isinstance(target, Symbol)
+                else None
+            )
             run.tell(Scaler(site=site, frame=run.frame, scaler=symbol, call=name, optimizer=optimizer))
             return None
     if name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
@@ -1368,7 +1478,9 @@ def symbol_method(
     if name in ("parameters", "named_parameters"):
         held = run.remember(
             ("parameters", symbol),
-            lambda: Tensor(requires_grad=MAYBE, name=f"{called}.parameter" if called else "parameter", is_parameter=True),
+            lambda: Tensor(
+                requires_grad=MAYBE, name=f"{called}.parameter" if called else "parameter", is_parameter=True
+            ),
         )
         items: list[Value] = [held] if name == "parameters" else [(Symbol("name"), held)]
         return Iterator_(items, f"{name}()", site, open=True, whole=symbol)
@@ -1379,7 +1491,11 @@ def symbol_method(
             if module is None:
                 module = Module(kind="module", name=called, opaque=True)
                 run.stand_ins[symbol, "module"] = module  # type: ignore[index]
-            run.tell(Mode(site=site, frame=run.frame, module=module, training=NO if name == "eval" else known(value)))
+            run.tell(
+                Mode(
+                    site=site, frame=run.frame, module=module, training=NO if name == "eval" else known(value)
+                )
+            )
             return symbol
         if symbol.called is None and not symbol.iterated:
             return symbol
@@ -1496,7 +1612,12 @@ def call_external(
 
 
 def call_function(
-    run: Interpreter, site: ShadowSite, dotted: str, arguments: Arguments, keywords: Keywords, node: cst.CSTNode
+    run: Interpreter,
+    site: ShadowSite,
+    dotted: str,
+    arguments: Arguments,
+    keywords: Keywords,
+    node: cst.CSTNode,
 ) -> Value:
     name = dotted.rpartition(".")[2]
     plain = facts.function(dotted)
@@ -1510,8 +1631,15 @@ def call_function(
         made = run.make(site, known(keywords.get("requires_grad", False)))
         return made
     if fact.returns in ("python", "none"):
-        return run.remember((dotted, *(a for a in arguments if isinstance(a, (Tensor, int, str)))), lambda: Symbol(name))
-    if fact.mutates and not fact.inplace_argument and isinstance(arguments[0] if arguments else None, Tensor) and name.endswith("_"):
+        return run.remember(
+            (dotted, *(a for a in arguments if isinstance(a, (Tensor, int, str)))), lambda: Symbol(name)
+        )
+    if (
+        fact.mutates
+        and not fact.inplace_argument
+        and isinstance(arguments[0] if arguments else None, Tensor)
+        and name.endswith("_")
+    ):
         return run.mutate(site, arguments[0], name, fact, bind_operands(fact, arguments, keywords))
     if name == "dropout":
         training = arguments[2] if len(arguments) > 2 else keywords.get("training", True)
@@ -1613,7 +1741,11 @@ def _variable(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> 
 def _autograd_grad(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     roots = run.flat(a[0] if a else k.get("outputs"))
     inputs = a[1] if len(a) > 1 else k.get("inputs")
-    given = list(run.iterate(inputs, site.node, turns=2)) if isinstance(inputs, (List, tuple, Iterator_, dict)) else [inputs]
+    given = (
+        list(run.iterate(inputs, site.node, turns=2))
+        if isinstance(inputs, (List, tuple, Iterator_, dict))
+        else [inputs]
+    )
     wanted = tuple(t for value in given for t in run.flat(value))
     create = known(k.get("create_graph", a[4] if len(a) > 4 else False))
     retain = k.get("retain_graph", a[3] if len(a) > 3 else None)
@@ -1623,7 +1755,9 @@ def _autograd_grad(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords
         root.certain = True
         run.backward(site, root, retained, create, wanted=wanted)
     for tensor in wanted:
-        result = Tensor(requires_grad=create, site=site, name="grad", grad_of=None if create is YES else tensor)
+        result = Tensor(
+            requires_grad=create, site=site, name="grad", grad_of=None if create is YES else tensor
+        )
         if create is not NO:
             # Second-order gradients depend on what the first graph depends on.
             edges = tuple(run.edge(t) for t in (*roots, tensor) if t.requires_grad is not NO)
@@ -1715,7 +1849,10 @@ def _clip(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Valu
     exhausted = next((e for e in run.trace.events[count:] if isinstance(e, Exhausted)), None)
     run.tell(
         Clipped(
-            site=site, frame=run.frame, tensors=tuple(tensors) if complete or tensors else None, exhausted=exhausted
+            site=site,
+            frame=run.frame,
+            tensors=tuple(tensors) if complete or tensors else None,
+            exhausted=exhausted,
         )
     )
     return Number("norm", ())
@@ -1724,7 +1861,14 @@ def _clip(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Valu
 def _checkpoint(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     if not a:
         return Symbol("checkpoint()")
-    options = {"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
+    options = {
+        "use_reentrant",
+        "preserve_rng_state",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "early_stop",
+    }
     passed = {name: value for name, value in k.items() if name not in options}
     result = run.call(a[0], a[1:], passed, site.node)
     given = [t for value in (*a[1:], *passed.values()) for t in run.flat(value)]

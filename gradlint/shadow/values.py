@@ -82,16 +82,26 @@ class Symbol:
 
     def may_be_module(self) -> bool:
         """Whether an unknown that a module holds may be a layer with parameters."""
-        if self.plain or self.truth is False or self.absent or self.equal is not ... or self.tensor is not None:
+        if (
+            self.plain
+            or self.truth is False
+            or self.absent
+            or self.equal is not ...
+            or self.tensor is not None
+        ):
             return False
         return not _PLAIN_NAME.search(self.name.rpartition(".")[2])
 
     def may_be_tensor(self) -> bool:
         """Whether an unknown that meets a tensor in an expression may be one too, not a number of the configuration."""
         if self.tensor is not None or self.called is not None:
-            return self.called != "operator" or any(isinstance(a, Symbol) and a.may_be_tensor() for a in self.arguments)
+            return self.called != "operator" or any(
+                isinstance(a, Symbol) and a.may_be_tensor() for a in self.arguments
+            )
         owner = self.owner.name if isinstance(self.owner, Symbol) else ""
-        return not (self.plain or _PLAIN_NAME.search(self.name.rpartition(".")[2]) or _CONFIG_NAME.search(owner))
+        return not (
+            self.plain or _PLAIN_NAME.search(self.name.rpartition(".")[2]) or _CONFIG_NAME.search(owner)
+        )
 
     def call_it(self, name: str) -> None:
         """Take the name of the variable that it is bound to, unless it has a better one."""
@@ -260,7 +270,9 @@ class Class:
 
 
 def _is_known_base(entry: Value) -> bool:
-    return isinstance(entry, External) and entry.dotted.startswith(("torch.", "builtins.", "abc.", "typing.", "enum."))
+    return isinstance(entry, External) and entry.dotted.startswith(
+        ("torch.", "builtins.", "abc.", "typing.", "enum.")
+    )
 
 
 class Object:
@@ -295,7 +307,9 @@ class ModuleObject(Module):
         keys = self.keys or [str(i) for i in range(len(self.children))]
         yield from zip(keys, self.children, strict=False)
         for name, value in self.attributes.items():
-            if isinstance(value, (ModuleObject, Symbol)) or (isinstance(value, Tensor) and value.is_parameter):
+            if isinstance(value, (ModuleObject, Symbol)) or (
+                isinstance(value, Tensor) and value.is_parameter
+            ):
                 yield name, value
 
     def named_tensors(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -325,7 +339,11 @@ class ModuleObject(Module):
                 yield from value.modules(f"{prefix}.{name}" if prefix else name, seen)
 
     def mentions(self, attribute: str) -> int:
-        classes = [entry for entry in self.cls.line() if isinstance(entry, Class)] if isinstance(self.cls, Class) else []
+        classes = (
+            [entry for entry in self.cls.line() if isinstance(entry, Class)]
+            if isinstance(self.cls, Class)
+            else []
+        )
         word = re.compile(rf"\b{re.escape(attribute)}\b(?!\s*=[^=])")
         return sum(len(word.findall(cls.chunk.text)) for cls in classes)
 
