@@ -69,9 +69,7 @@ def _table(file: Path) -> dict[str, object] | None:
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: not valid UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        what = re.fullmatch(
-            r"(?P<why>.*?) \(at (?:line (?P<line>\d+), column \d+|end of document)\)", str(error)
-        )
+        what = re.fullmatch(r"(?P<why>.*?) \(at (?:line (?P<line>\d+), column \d+|end of document)\)", str(error))
         line = (what["line"] or str(text.count("\n") + 1)) if what else "1"
         raise ConfigError(f"{file}:{line}: not valid TOML: {what['why'] if what else error}") from None
     tool = document.get("tool")

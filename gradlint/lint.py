@@ -79,9 +79,7 @@ class Claims:
                 severity=rule.page.severity,
                 span=claim.site.span,
                 message=claim.message,
-                because=tuple(
-                    Because(reason.site.span, reason.text) for reason in claim.because if reason.site.known
-                ),
+                because=tuple(Because(reason.site.span, reason.text) for reason in claim.because if reason.site.known),
                 instead=claim.instead,
             )
             for rule, claim in self.said.values()
@@ -113,9 +111,7 @@ def unreadable(path: str, text: str) -> Finding | None:
     except (RecursionError, MemoryError):
         return Finding("too-deep", "GL002", "error", Span(path, 1, 1, 1, 2), "nested too deeply to be read")
     except ValueError as error:
-        return Finding(
-            "syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}"
-        )
+        return Finding("syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}")
     return None
 
 

@@ -52,9 +52,7 @@ def read(name: str, text: str) -> Page:
         raise ValueError(f"{name}.md has no front matter")
     front = dict(line.split(": ", 1) for line in match["front"].splitlines())
     if set(front) != {"code", "severity", "fix", "since"}:
-        raise ValueError(
-            f"{name}.md: the front matter must give code, severity, fix and since, not {sorted(front)}"
-        )
+        raise ValueError(f"{name}.md: the front matter must give code, severity, fix and since, not {sorted(front)}")
     if front["severity"] not in SEVERITIES:
         raise ValueError(f"{name}.md: severity must be one of {', '.join(SEVERITIES)}")
     body = match["body"].strip() + "\n"

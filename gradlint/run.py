@@ -77,9 +77,7 @@ def lint(request: Request) -> Report:
     if not found and not findings and not request.force_exclude:
         warnings.append("no Python files found under the given paths")
     order = {path: number for number, path in enumerate(by_path)}
-    kept.sort(
-        key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message)
-    )
+    kept.sort(key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message))
     checked = len(found) + len({finding.span.path for finding in findings} - by_path.keys())
     return Report(kept, by_path, checked, warnings)
 
@@ -113,9 +111,7 @@ def _in_file(settings: Config, error: selection.Unknown) -> config.ConfigError:
     return config.ConfigError(f"{config.where(settings.file, error.selector)}: {error} in [tool.gradlint]")
 
 
-def _refused(
-    per_file: Iterable[tuple[GitIgnoreSpec, frozenset[str]]], settings: Config, path: str
-) -> frozenset[str]:
+def _refused(per_file: Iterable[tuple[GitIgnoreSpec, frozenset[str]]], settings: Config, path: str) -> frozenset[str]:
     relative = os.path.relpath(path, settings.root).replace(os.sep, "/")
     return frozenset[str]().union(*(names for spec, names in per_file if spec.match_file(relative)))
 

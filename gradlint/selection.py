@@ -50,9 +50,7 @@ class Catalog:
         """The one page of a name or full code.  Raises Unknown."""
         names = self.meant(selector.upper() if re.fullmatch(r"gl\d+", selector) else selector)
         if len(names) != 1:
-            raise Unknown(
-                selector, f"`{selector}` means {len(names)} rules; name one (`gradlint rules` lists them)"
-            )
+            raise Unknown(selector, f"`{selector}` means {len(names)} rules; name one (`gradlint rules` lists them)")
         return next(page for page in self.pages + FAULTS if page.name in names)
 
     def selected(self, select: Sequence[str], extend: Sequence[str], ignore: Sequence[str]) -> frozenset[str]:
@@ -80,7 +78,4 @@ def _strength(selector: str) -> int:
 
 def per_file(catalog: Catalog, ignores: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     """The names that each pattern of `per-file-ignores` refuses.  Raises Unknown."""
-    return {
-        pattern: frozenset[str]().union(*map(catalog.meant, selectors))
-        for pattern, selectors in ignores.items()
-    }
+    return {pattern: frozenset[str]().union(*map(catalog.meant, selectors)) for pattern, selectors in ignores.items()}

@@ -154,9 +154,7 @@ def _ignores_above(path: str) -> Ignores:
     return ()
 
 
-def _walk(
-    folder: str, spec: GitIgnoreSpec, root: Path, ignores: Ignores, closed: list[Finding]
-) -> Iterator[str]:
+def _walk(folder: str, spec: GitIgnoreSpec, root: Path, ignores: Ignores, closed: list[Finding]) -> Iterator[str]:
     """The files under `folder`.  Linked folders are not entered, so there are no loops."""
     ignores += _read_ignores(folder)
     try:
@@ -207,16 +205,12 @@ def decode(path: str, content: bytes) -> Source | Finding | None:
         if not cells:
             return None
     if len(text) > LARGEST:
-        return unreadable(
-            path, f"the file has {len(text):,} characters; more than {LARGEST:,} are not linted"
-        )
+        return unreadable(path, f"the file has {len(text):,} characters; more than {LARGEST:,} are not linted")
     # NUL bytes and lone surrogates can come out of JSON and odd codecs too, and no parser takes them.
     if odd := re.search("[\0\ud800-\udfff]", text):
         line = text.count("\n", 0, odd.start()) + 1
         what = "a NUL byte" if odd[0] == "\0" else "half of a surrogate pair"
-        return unreadable(
-            path, f"the file holds {what}", line, odd.start() - text.rfind("\n", 0, odd.start())
-        )
+        return unreadable(path, f"the file holds {what}", line, odd.start() - text.rfind("\n", 0, odd.start()))
     return Source(path, text, cells)
 
 

@@ -21,13 +21,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         elif isinstance(event, Backward) and event.wanted is None:
             added = event if first is not None else None
         elif isinstance(event, Clipped):
-            if (
-                first is not None
-                and added is not None
-                and first.site is event.site
-                and stepping
-                and not unscaled
-            ):
+            if first is not None and added is not None and first.site is event.site and stepping and not unscaled:
                 yield Claim(
                     event.site,
                     "the partial sum of gradients is clipped after every backward",

@@ -21,9 +21,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             continue
         for (owner, _), turns in calls.items():
             uses = [
-                id(layer) in inside
-                for start, inside in turns
-                if owner == id(assigned.owner) and start > assigned.index
+                id(layer) in inside for start, inside in turns if owner == id(assigned.owner) and start > assigned.index
             ]
             if all(uses) or not any(uses):
                 continue

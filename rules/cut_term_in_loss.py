@@ -41,9 +41,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         for cut in constants:
             yield from _claim(cut, own, main, backward)
         for write in trace.told(Mutated):
-            hidden = (
-                not write.tracked and write.index < backward.index and write.tensor.data_of is backward.root
-            )
+            hidden = not write.tracked and write.index < backward.index and write.tensor.data_of is backward.root
             for cut in write.value.cuts if hidden and write.value is not None else ():
                 yield from _claim(cut, own, main, backward, write)
         for term in terms:

@@ -28,11 +28,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                     (
                         Reason(node.site, "kept for backward here"),
                         Reason(mutation.site, "changed here, without a new version"),
-                        *(
-                            []
-                            if backward.assumed
-                            else [Reason(backward.site, "backward uses the changed value here")]
-                        ),
+                        *([] if backward.assumed else [Reason(backward.site, "backward uses the changed value here")]),
                     ),
                     "write it as an operation that makes a new tensor (`x = x.clamp(...)`)",
                 )
@@ -53,9 +49,7 @@ def _ignored(trace: Trace) -> Iterator[Claim]:
             if made.index > write.index and any(e.tensor.storage is tensor.storage for e in made.inputs)
         ]
         # Minus infinity before a softmax gives the masked entries no gradient anyway.
-        if not readers or any(
-            made.op in ("softmax", "log_softmax", "Softmax", "LogSoftmax") for made in readers
-        ):
+        if not readers or any(made.op in ("softmax", "log_softmax", "Softmax", "LogSoftmax") for made in readers):
             continue
         name = tensor.name or "the tensor"
         yield Claim(

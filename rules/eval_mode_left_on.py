@@ -17,9 +17,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 training[key] = event
                 resting.pop(key, None)
                 # A module that is not known may have been rebuilt: what trains now is the new one.
-                resting = {
-                    k: v for k, v in resting.items() if not (event.module.opaque and v[0].module.opaque)
-                }
+                resting = {k: v for k, v in resting.items() if not (event.module.opaque and v[0].module.opaque)}
                 seen[key] = []
             elif event.training is NO and key in training and key not in resting:
                 resting[key] = event, seen.get(key, [])
@@ -53,9 +51,7 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _matters(module: Module) -> bool:
     kinds = {inner.kind for _, inner in module.modules()} if hasattr(module, "modules") else set()
-    return module.opaque or any(
-        k in _DIFFER or "Norm" in k or "LSTM" in k or "Transformer" in k for k in kinds
-    )
+    return module.opaque or any(k in _DIFFER or "Norm" in k or "LSTM" in k or "Transformer" in k for k in kinds)
 
 
 def _place(mode: Mode, backward: Backward) -> Site:

@@ -17,9 +17,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 continue
             if backward.edge.requires_grad is not NO:
                 behind = {
-                    id(leaf)
-                    for leaf in (*leaves(cut.source.grad_fn), cut.source.tensor)
-                    if leaf.requires_grad is YES
+                    id(leaf) for leaf in (*leaves(cut.source.grad_fn), cut.source.tensor) if leaf.requires_grad is YES
                 }
                 ended = any(s.enabled and switch.index < s.index < backward.index for s in switches)
                 if ended or not behind & optimized - reached:
@@ -31,9 +29,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                     Reason(cut.site, "computed without a graph"),
                     Reason(
                         backward.site,
-                        "backward raises here"
-                        if backward.edge.requires_grad is NO
-                        else "never reached from here",
+                        "backward raises here" if backward.edge.requires_grad is NO else "never reached from here",
                     ),
                 ),
                 "use it as a context: `with torch.no_grad():`",

@@ -23,11 +23,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             waiting.append((event, list(leaves(event.edge.grad_fn))))
         elif isinstance(event, (Stepped, Escaped, GradAssigned)):
             waiting.clear()
-        elif (
-            isinstance(event, Mutated)
-            and event.by is None
-            and (event.tensor.is_parameter or _reads_grad(event))
-        ):
+        elif isinstance(event, Mutated) and event.by is None and (event.tensor.is_parameter or _reads_grad(event)):
             # A step by hand, or gradients gathered elsewhere.
             waiting.clear()
         elif isinstance(event, Made) and any(e.tensor.grad_of is not None for e in event.inputs):
@@ -38,9 +34,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 # The tail of an epoch: cleared outside the loop that accumulated.
                 left = len(event.turns) < len(backward.turns) and backward.turns[-1][0] in stepping
                 step = (
-                    _next_step(trace, event)
-                    if event.turns == backward.turns
-                    else _outer_step(trace, event, backward)
+                    _next_step(trace, event) if event.turns == backward.turns else _outer_step(trace, event, backward)
                 )
                 if not (left or step) or not reached or not all(id(t) in own for t in reached):
                     continue
@@ -56,9 +50,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                         Reason(event.site, "and cleared before any step"),
                         *([Reason(step.site, "this step has nothing to use")] if step is not None else ()),
                     ),
-                    "step once more after the loop if gradients are left"
-                    if step is None
-                    else "step before clearing",
+                    "step once more after the loop if gradients are left" if step is None else "step before clearing",
                 )
             waiting.clear()
 
@@ -76,9 +68,7 @@ def _outer_step(trace: Trace, cleared: Cleared, backward: Backward) -> Stepped |
     steps = trace.told(Stepped)
     if any(turn[0] is loop for step in steps for turn in step.turns):
         return None
-    return next(
-        (s for s in steps if s.index > cleared.index and s.turns == around and s.frame is cleared.frame), None
-    )
+    return next((s for s in steps if s.index > cleared.index and s.turns == around and s.frame is cleared.frame), None)
 
 
 def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:
@@ -89,9 +79,5 @@ def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:
             return None
         if isinstance(event, Stepped):
             held = event.optimizer
-            return (
-                event
-                if held.complete and not event.closure and all(id(p) in own for p in held.parameters)
-                else None
-            )
+            return event if held.complete and not event.closure and all(id(p) in own for p in held.parameters) else None
     return None

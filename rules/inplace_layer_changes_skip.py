@@ -38,9 +38,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             )
 
 
-_FUNCTIONS = frozenset(
-    {"relu_", "leaky_relu_", "elu_", "selu_", "silu_", "hardswish_", "dropout_", "relu6_", "gelu_"}
-)
+_FUNCTIONS = frozenset({"relu_", "leaky_relu_", "elu_", "selu_", "silu_", "hardswish_", "dropout_", "relu6_", "gelu_"})
 
 
 def _hides(returned: Returned, change: Mutated) -> bool:

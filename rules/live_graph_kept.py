@@ -20,9 +20,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             continue
         behind = {id(node) for node in graph(before.tensor)}
         trained = [b for b, nodes in visits if behind & nodes]
-        if not trained or any(
-            b.index > before.index and b.turns[: len(before.turns)] != before.turns for b in trained
-        ):
+        if not trained or any(b.index > before.index and b.turns[: len(before.turns)] != before.turns for b in trained):
             continue
         if not any(turn[0] is loop for turn in trained[0].turns):
             continue

@@ -7,11 +7,7 @@ from gradlint.trace import AttributeSet, Tensor, Trace
 
 def check(trace: Trace) -> Iterator[Claim]:
     for event in trace.told(AttributeSet):
-        if (
-            not isinstance(event.owner, Tensor)
-            or not event.owner.certain
-            or not isinstance(event.value, bool)
-        ):
+        if not isinstance(event.owner, Tensor) or not event.owner.certain or not isinstance(event.value, bool):
             continue
         if event.attribute in ("retains_grad", "requires_grad"):
             continue

@@ -8,9 +8,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     for mutation in trace.told(Mutated):
         if not mutation.multi_view or not mutation.tensor.certain:
             continue
-        made = (
-            [Reason(mutation.tensor.site, "one of several views made here")] if mutation.tensor.site else []
-        )
+        made = [Reason(mutation.tensor.site, "one of several views made here")] if mutation.tensor.site else []
         yield Claim(
             mutation.site,
             f"`{mutation.tensor.name or 'it'}` is one of several views of one tensor and is changed in place",

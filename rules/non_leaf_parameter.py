@@ -13,12 +13,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     for built in trace.told(Built):
         for edge in built.parameters:
             tensor = edge.tensor
-            if (
-                edge.grad_fn is None
-                or edge.requires_grad is not YES
-                or not tensor.certain
-                or tensor.site is None
-            ):
+            if edge.grad_fn is None or edge.requires_grad is not YES or not tensor.certain or tensor.site is None:
                 continue
             name = tensor.name or "it"
             yield Claim(

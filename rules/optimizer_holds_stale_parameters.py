@@ -22,9 +22,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         )
         if built is None or not old or not new or _any(new, list(_by_id(trace, optimized))):
             continue
-        steps = [
-            s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index
-        ]
+        steps = [s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > assigned.index]
         fed = [b for b, found in reached if b.index > assigned.index and _reads(assigned.value, new, found)]
         if isinstance(assigned.value, Tensor) and assigned.value.grad_fn is not None:
             # A copy that is made again for every step is never stale.

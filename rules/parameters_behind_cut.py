@@ -21,9 +21,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             for edge in node.inputs:
                 if edge.requires_grad is NO:
                     passed.update((id(cut), cut) for cut in edge.tensor.cuts)
-    held = {
-        id(p): (p, b) for b in trace.told(Built) for p in b.optimizer.parameters if p.requires_grad is YES
-    }
+    held = {id(p): (p, b) for b in trace.told(Built) for p in b.optimizer.parameters if p.requires_grad is YES}
     used = {id(e.tensor) for made in trace.told(Made) for e in made.inputs if id(e.tensor) in held}
     silent = {key for key in held if key not in reached and key in used}
     for cut in passed.values():
@@ -36,11 +34,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not lost:
             continue
         names = [p.name for p, _ in lost if p.name]
-        some = (
-            f"`{names[0]}`" + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
-            if names
-            else "parameters"
-        )
+        some = f"`{names[0]}`" + (f" and {len(lost) - 1} more" if len(lost) > 1 else "") if names else "parameters"
         site = cut.switch.site if cut.switch is not None else cut.site
         verb = "gets" if len(lost) == 1 else "get"
         yield Claim(

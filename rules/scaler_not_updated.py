@@ -29,9 +29,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 skipped = update is not None
                 yield Claim(
                     update.site if update is not None else event.site,
-                    "`scaler.update()` is skipped on some turns"
-                    if skipped
-                    else "`scaler.update()` is never called",
+                    "`scaler.update()` is skipped on some turns" if skipped else "`scaler.update()` is never called",
                     (
                         Reason(before.site, f"`{event.call}` here"),
                         Reason(

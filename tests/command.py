@@ -131,9 +131,7 @@ def pretended_lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Fin
                 reasons.append(Because(span, match["what"]))
             elif match["verb"] == "find" and word in pages:
                 page = pages[word]
-                findings.append(
-                    Finding(word, page.code, page.severity, span, rest or "found", (), "something else")
-                )
+                findings.append(Finding(word, page.code, page.severity, span, rest or "found", (), "something else"))
             elif match["verb"] == "kill":
                 faulthandler.disable()
                 signal.raise_signal(signal.SIGSEGV)

@@ -180,7 +180,7 @@ class Writer:
 
     def change(self, line: str) -> None:
         """A change in place; unless daring, only where torch allows one."""
-        name = line.split("[")[0].split(".")[0].split(" ")[0]
+        name = line.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0].split(" ", maxsplit=1)[0]
         leaf = name if name in (*self.plain, *self.weights, *ROWS, "z") else ""
         if self.random.random() < self.daring or not leaf:
             self.write(line)
@@ -209,7 +209,16 @@ class Writer:
         self.write("    " + word)
 
     def condition(self) -> str:
-        options = ["True", "False", "n > 1", "n % 2 == 0", "len(trail) > 1", "x0.requires_grad", "not x1.requires_grad", "x2.is_leaf"]
+        options = [
+            "True",
+            "False",
+            "n > 1",
+            "n % 2 == 0",
+            "len(trail) > 1",
+            "x0.requires_grad",
+            "not x1.requires_grad",
+            "x2.is_leaf",
+        ]
         if self.inside_function:
             options = ["True", "False", f"{self.plain[0]}.requires_grad", f"{self.plain[0]}.is_leaf"]
         if self.loops:
@@ -242,9 +251,13 @@ class Writer:
         variable = f"i{self.count}"
         head = self.random.randrange(4)
         if head == 0 and not self.inside_function:
-            self.write(f"for {variable}, {self.pick(*PLAIN)} in enumerate(({', '.join(self.random.sample([*PLAIN, *WEIGHTS], 2))})):")
+            self.write(
+                f"for {variable}, {self.pick(*PLAIN)} in enumerate(({', '.join(self.random.sample([*PLAIN, *WEIGHTS], 2))})):"
+            )
         elif head == 1:
-            self.write(f"for {variable} in [{', '.join(self.random.sample(['0', '1', '2', '3'], self.random.randint(1, 3)))}]:")
+            self.write(
+                f"for {variable} in [{', '.join(self.random.sample(['0', '1', '2', '3'], self.random.randint(1, 3)))}]:"
+            )
         else:
             self.write(f"for {variable} in range({self.random.randint(0, 3)}):")
         self.loops.append(variable)
@@ -281,8 +294,18 @@ class Writer:
         self.write("try:")
         self.body()
         if self.random.random() < 0.6:
-            self.write(f"    raise {self.pick('ValueError', 'KeyError', 'ValueError(1)')}" if self.random.random() < 0.5 else "    pass")
-        handlers = self.pick("ValueError,KeyError", "KeyError,ValueError", "(ValueError, KeyError)", "ValueError,Exception", "LookupError,ValueError")
+            self.write(
+                f"    raise {self.pick('ValueError', 'KeyError', 'ValueError(1)')}"
+                if self.random.random() < 0.5
+                else "    pass"
+            )
+        handlers = self.pick(
+            "ValueError,KeyError",
+            "KeyError,ValueError",
+            "(ValueError, KeyError)",
+            "ValueError,Exception",
+            "LookupError,ValueError",
+        )
         if self.depth and not handlers.startswith("("):
             handlers = handlers.replace("Exception", "KeyError")
         for name in [handlers] if handlers.startswith("(") else handlers.split(","):

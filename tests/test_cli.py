@@ -304,11 +304,7 @@ def test_rules(command: Command) -> None:
     lines = command("rules").out.splitlines()
     assert lines[0].split() == ["GL105", "dropped-result", "error", "Dropped", "result"]
     listed = json.loads(command("rules", "--output-format", "json").out)
-    assert (
-        [rule["code"] for rule in listed]
-        == [line[:5] for line in lines]
-        == ["GL105", "GL201", "GL206", "GL302"]
-    )
+    assert [rule["code"] for rule in listed] == [line[:5] for line in lines] == ["GL105", "GL201", "GL206", "GL302"]
 
 
 def test_doctor(command: Command) -> None:
@@ -356,9 +352,7 @@ def test_python_interface(command: Command) -> None:
     import gradlint
 
     command.write({"a.py": ERROR})
-    assert [(type(finding), finding.span.line) for finding in gradlint.check("a.py")] == [
-        (gradlint.Finding, 1)
-    ]
+    assert [(type(finding), finding.span.line) for finding in gradlint.check("a.py")] == [(gradlint.Finding, 1)]
     with pytest.raises(ValueError, match="no such file"):
         gradlint.check(Path("missing.py"))
     with pytest.raises(AttributeError, match="no_such_name"):

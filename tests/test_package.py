@@ -18,9 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.stem for path in (ROOT / "rules").glob("*.md"))
-OURS = sorted(
-    [*(ROOT / "gradlint").rglob("*.py"), *(ROOT / "rules").glob("*.py"), ROOT / "gradlint_torch.py"]
-)
+OURS = sorted([*(ROOT / "gradlint").rglob("*.py"), *(ROOT / "rules").glob("*.py"), ROOT / "gradlint_torch.py"])
 
 
 def name(path: Path) -> str:
@@ -147,15 +145,11 @@ def requirements(distribution: str) -> Iterator[metadata.Distribution]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built from what the source distribution holds."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder], check=True, cwd=ROOT
-    )
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder], check=True, cwd=ROOT)
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         archive.extractall(folder, filter="data")  # our own, and filtered
     source = next(path for path in folder.iterdir() if path.is_dir())
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], check=True, cwd=source
-    )
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], check=True, cwd=source)
     return next(folder.glob("*.whl"))
 
 
@@ -180,9 +174,7 @@ class Environment:
 
     def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Runs a command of the environment."""
-        clean = {
-            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "FORCE_COLOR"))
-        }
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "FORCE_COLOR"))}
         program = [str(self.bin / command[0]), *map(str, command[1:])]
         return subprocess.run(program, check=False, capture_output=True, text=True, cwd=cwd, env=clean)
 

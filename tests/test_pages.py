@@ -114,7 +114,6 @@ def test_shadow_says_the_marks(example: Example, record_property: Callable[[str,
             record_property(kind, name)
 
     from gradlint.lint import lint
-
     from gradlint.rules import rules
     from gradlint.sources import Source
 

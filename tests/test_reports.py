@@ -34,9 +34,7 @@ def span(source: Source, text: str, *, nth: int = 0) -> Span:
 
 def finding(where: Span, *because: Because, instead: str = "") -> Finding:
     """A finding at `where`."""
-    return Finding(
-        "saved-tensor-mutated", "GL201", "error", where, "`y` is changed in place", because, instead
-    )
+    return Finding("saved-tensor-mutated", "GL201", "error", where, "`y` is changed in place", because, instead)
 
 
 def report(sources: Sequence[Source], *findings: Finding) -> Report:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from programs import FLAGS, LOOKED_AT, Writer
+from programs import FLAGS, LOOKED_AT
 from walk import UNKNOWN, Look, Ran, Seen, bound_names, run, tell
 
 from gradlint.rules import rules

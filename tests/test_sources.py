@@ -59,9 +59,7 @@ def test_force_exclude(command: Command) -> None:
 def test_absolute_paths_stay_absolute(command: Command, tmp_path: Path) -> None:
     command.write({"p/a.py": "", "p/venv/b.py": ""})
     assert found(str(tmp_path / "p")) == [str(tmp_path / "p/a.py")]
-    assert sources.find([str(tmp_path / "p")], Excludes(tmp_path / "elsewhere"))[0] == [
-        str(tmp_path / "p/a.py")
-    ]
+    assert sources.find([str(tmp_path / "p")], Excludes(tmp_path / "elsewhere"))[0] == [str(tmp_path / "p/a.py")]
 
 
 def test_links(command: Command) -> None:
@@ -111,9 +109,7 @@ def test_gitignore_is_read_as_git_reads_it(command: Command, ignores: dict[str, 
 
 def test_an_ignored_folder_that_is_named_is_entered(command: Command) -> None:
     Path(".git").mkdir()
-    command.write(
-        {".gitignore": "b/\n*.gen.py\n", "b/a.py": "", "b/c/a.py": "", "d/x.gen.py": "", "d/y.py": ""}
-    )
+    command.write({".gitignore": "b/\n*.gen.py\n", "b/a.py": "", "b/c/a.py": "", "d/x.gen.py": "", "d/y.py": ""})
     assert found("b") == ["b/a.py", "b/c/a.py"]
     assert found("b/c") == ["b/c/a.py"]
     assert found("d") == ["d/y.py"]
@@ -206,9 +202,7 @@ def test_notebook_places() -> None:
         cell("c = 3\n"),
     ]
     source = sources.decode("n.ipynb", json.dumps({"cells": cells}).encode())
-    assert source == Source(
-        "n.ipynb", "a = 1\nb = 2\n\n\nc = 3\n", (Cell(2, 1, 2), Cell(3, 3, 2), Cell(5, 5, 1))
-    )
+    assert source == Source("n.ipynb", "a = 1\nb = 2\n\n\nc = 3\n", (Cell(2, 1, 2), Cell(3, 3, 2), Cell(5, 5, 1)))
     assert [source.place(line) for line in (1, 2, 3, 5)] == [(2, 1), (2, 2), (3, 1), (5, 1)]
     assert Source("x.py", "").place(7) == (None, 7)
 

@@ -106,9 +106,7 @@ def _plain_views(ran: Ran) -> contextlib.AbstractContextManager[object]:
     from torch.utils._pytree import tree_leaves, tree_map
 
     class Mode(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-        ) -> Any:
+        def __torch_function__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             if torch.is_grad_enabled():
                 return result

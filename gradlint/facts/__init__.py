@@ -145,9 +145,7 @@ def _index(file: str) -> dict[tuple[str, str], tuple[int, int]]:
     text = _text(file)
     found = list(_HEADER.finditer(text))
     ends = [m.start() for m in found[1:]] + [text.find("\n[containers]")]
-    return {
-        (m[1], m[3]): (m.end(), end if end >= 0 else len(text)) for m, end in zip(found, ends, strict=True)
-    }
+    return {(m[1], m[3]): (m.end(), end if end >= 0 else len(text)) for m, end in zip(found, ends, strict=True)}
 
 
 def _frozen(value: object) -> object:

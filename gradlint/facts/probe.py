@@ -185,9 +185,7 @@ class _Run:
             *self.outs,
             *(t for (_, t), (v, _) in zip(self.operands, self.before, strict=True) if t._version != v),
         ]
-        return self.leaf is not None and any(
-            t.grad_fn is not None and _reaches(t, self.leaf) for t in reached
-        )
+        return self.leaf is not None and any(t.grad_fn is not None and _reaches(t, self.leaf) for t in reached)
 
     @property
     def mutated(self) -> list[str]:
@@ -250,9 +248,7 @@ def _unique(names: Iterator[str]) -> list[str]:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     try:
-        return (
-            a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
-        )
+        return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     except (RuntimeError, NotImplementedError):
         return True
 
@@ -314,9 +310,7 @@ def _fits(kind: str, value: Any) -> bool:
     if kind in {"int", "SymInt"}:
         return isinstance(value, int | torch.dtype | torch.layout | torch.memory_format)
     if kind in {"List[int]", "List[SymInt]"}:
-        return isinstance(value, int) or (
-            isinstance(value, list | tuple) and all(isinstance(v, int) for v in value)
-        )
+        return isinstance(value, int) or (isinstance(value, list | tuple) and all(isinstance(v, int) for v in value))
     if kind == "bool":
         return isinstance(value, bool)
     if kind == "str":
@@ -342,9 +336,7 @@ class _Signature:
             for p in signature.parameters.values():
                 if p.kind is p.VAR_POSITIONAL:
                     self.variadic = True
-                    many = (
-                        "tensors" if any(isinstance(a, Tensor) for a in args[len(self.names) :]) else p.name
-                    )
+                    many = "tensors" if any(isinstance(a, Tensor) for a in args[len(self.names) :]) else p.name
                     self.names.append(many)
                 elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
                     self.names.append(p.name)
@@ -360,9 +352,7 @@ class _Signature:
         if space != "method":
             self.names = ["input" if n == "self" else n for n in self.names]
         if self.kinds.count("List[Tensor]") == 1:
-            self.names = [
-                "tensors" if k == "List[Tensor]" else n for n, k in zip(self.names, self.kinds, strict=True)
-            ]
+            self.names = ["tensors" if k == "List[Tensor]" else n for n, k in zip(self.names, self.kinds, strict=True)]
         if len(schema.returns) > 1:
             self.fixed = len(schema.returns)
 
@@ -394,12 +384,8 @@ class _Signature:
                 positional.sort(key=lambda a: a.name != "self")
             given = positional[: len(args)]
             known = {a.name for a in parameters}
-            missing = [
-                a for a in positional[len(args) :] if not a.has_default_value() and a.name not in kwargs
-            ]
-            spread = (
-                len(args) > len(positional) and positional and str(positional[-1].type).startswith("List")
-            )
+            missing = [a for a in positional[len(args) :] if not a.has_default_value() and a.name not in kwargs]
+            spread = len(args) > len(positional) and positional and str(positional[-1].type).startswith("List")
             if missing or not set(kwargs) <= known or (len(args) > len(positional) and not spread):
                 continue
             if any("Dimname" in str(a.type) for a in parameters):
@@ -430,10 +416,7 @@ def _recipes(space: str, name: str) -> list[tuple[str, list[str]]]:
     for key in (f"{space}.{name}", f"{space}.{bare}", name, bare):
         if key in RECIPES:
             return [(form, [text]) for form, text in RECIPES[key]]
-    return [
-        (form, [re.sub(r"\bX", p, text) for p in _PROFILES] if "X" in text else [text])
-        for form, text in _GENERIC
-    ]
+    return [(form, [re.sub(r"\bX", p, text) for p in _PROFILES] if "X" in text else [text]) for form, text in _GENERIC]
 
 
 def _explicit(space: str, name: str) -> bool:
@@ -553,26 +536,20 @@ def _autograd(plain: _Run, runs: list[_Run], refuses: list[str]) -> Fact:
     if plain.operands and plain.outs and not keeps and not refuses:
         fact["differentiable"] = False
     if keeps and not isinstance(plain.out, Tensor) and plain.outs:
-        mix = [
-            any(run.outs[i].requires_grad for run in runs if run.connected) for i in range(len(plain.outs))
-        ]
+        mix = [any(run.outs[i].requires_grad for run in runs if run.connected) for i in range(len(plain.outs))]
         if not all(mix):
             fact["differentiable_results"] = mix
     return fact
 
 
-def _views(
-    fn: Callable[..., Any], recipe: str, names: list[str], name: str, plain: _Run, runs: list[_Run]
-) -> Fact:
+def _views(fn: Callable[..., Any], recipe: str, names: list[str], name: str, plain: _Run, runs: list[_Run]) -> Fact:
     if not plain.outs or any(plain.outs[0] is t for n, t in plain.operands if n in plain.mutated):
         return {}
     changes: list[Callable[[Tensor, int], Tensor]] = [_strided, _channels_last, _as(torch.float64)]
     changes.append(_as(torch.float64, everywhere=True))
     if name in DTYPES:
         changes += [_as(getattr(torch, d)) for d in DTYPES.values() if d]
-    variants = [
-        run for change in changes if (run := _try(fn, recipe, names, None, change=change)) is not None
-    ]
+    variants = [run for change in changes if (run := _try(fn, recipe, names, None, change=change)) is not None]
     shared = [run.shared for run in [plain, *runs, *variants]]
     owners = _unique(n for s in shared for n in s)
     if not owners:
@@ -590,9 +567,7 @@ def _views(
     return fact
 
 
-def _cuts(
-    fn: Callable[..., Any], recipe: str, names: list[str], name: str, plain: _Run, runs: list[_Run]
-) -> Fact:
+def _cuts(fn: Callable[..., Any], recipe: str, names: list[str], name: str, plain: _Run, runs: list[_Run]) -> Fact:
     if not plain.operands:
         return {"factory": True} if plain.outs else {}
     self = plain.operands[0][1]
@@ -608,9 +583,7 @@ def _cuts(
             return {}
         survives = _flat_numbers(plain.out) == _flat_numbers(values.tolist())
         shares = getattr(plain.out, "__array_interface__", {"data": [0]})["data"][0] == self.data_ptr()
-        return (
-            {"detaches": survives} | ({"view_of": plain.operands[0][0]} if shares else {}) if survives else {}
-        )
+        return {"detaches": survives} | ({"view_of": plain.operands[0][0]} if shares else {}) if survives else {}
     if _same(plain.out, values) and plain.out.dtype == values.dtype:
         if plain.shared:
             return {"detaches": True}
@@ -820,9 +793,7 @@ def measure_layer(name: str, arguments: str, inputs: str) -> Fact:
         fact["no_gradient"] = training["no_gradient"]
     if training["refuses"]:
         fact["refuses"] = training["refuses"]
-    if not isinstance(plain.out, Tensor) and not all(
-        t.requires_grad for t in call.run(inputs, names, 0).outs
-    ):
+    if not isinstance(plain.out, Tensor) and not all(t.requires_grad for t in call.run(inputs, names, 0).outs):
         fact["differentiable_results"] = [t.requires_grad for t in call.run(inputs, names, 0).outs]
     for measured, suffix in ((training, ""), (evaluated, "_eval")):
         if measured["view_of"]:
@@ -914,9 +885,7 @@ def main() -> None:
     text = render(layers, {"torch_version": version}) + table
     (here / "layers.toml").write_text(text, encoding="utf-8")
     unprobed = sorted(f"{s}.{n}" for s, n in op_names() if (s, n) not in ops)
-    print(
-        f"torch {version}: {len(ops)} op tables, {len(layers)} layers; no recipe worked for {len(unprobed)}:"
-    )
+    print(f"torch {version}: {len(ops)} op tables, {len(layers)} layers; no recipe worked for {len(unprobed)}:")
     print(" ".join(unprobed), file=sys.stderr)
 
 

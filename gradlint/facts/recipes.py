@@ -632,11 +632,7 @@ ALIKE = {
     ("layer", f"Lazy{name}"): name
     for name in (
         "Linear",
-        *(
-            f"{kind}{d}d"
-            for kind in ("BatchNorm", "Conv", "ConvTranspose", "InstanceNorm")
-            for d in (1, 2, 3)
-        ),
+        *(f"{kind}{d}d" for kind in ("BatchNorm", "Conv", "ConvTranspose", "InstanceNorm") for d in (1, 2, 3)),
     )
 }
 """What the probe's machine cannot run, or (Lazy*) becomes another class: the nearest thing it can."""

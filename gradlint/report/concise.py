@@ -6,7 +6,5 @@ from gradlint.report import Report
 
 
 def render(report: Report) -> str:
-    lines = [
-        f"{report.place(f.span)}: {f.code} {f.name} {' '.join(f.message.split())}" for f in report.findings
-    ]
+    lines = [f"{report.place(f.span)}: {f.code} {f.name} {' '.join(f.message.split())}" for f in report.findings]
     return "\n".join([*lines, report.summary()]) + "\n"

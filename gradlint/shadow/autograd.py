@@ -119,9 +119,7 @@ class Autograd:
 
     # -- operations
 
-    def make(
-        self, site: ShadowSite, requires_grad: Known = NO, name: str = "", parameter: bool = False
-    ) -> Tensor:
+    def make(self, site: ShadowSite, requires_grad: Known = NO, name: str = "", parameter: bool = False) -> Tensor:
         """A new leaf."""
         return Tensor(requires_grad=requires_grad, site=site, name=name, is_parameter=parameter)
 
@@ -159,9 +157,7 @@ class Autograd:
         node = None
         if wanted is not NO and differentiable:
             node = Node(op, site, edges, module=module, index=len(self.trace.events))
-            node.constants = self.cuts_of(
-                _numbers({n: v for n, v in bound.items() if not isinstance(v, Tensor)})
-            )
+            node.constants = self.cuts_of(_numbers({n: v for n, v in bound.items() if not isinstance(v, Tensor)}))
         flags = fact.differentiable_results if fact is not None else ()
         for i, result in enumerate(results):
             if node is not None and (i >= len(flags) or flags[i]):
@@ -178,9 +174,7 @@ class Autograd:
         if node is not None:
             node.saved = self.saved(table, operands, extra, results)
         for result in results:
-            self.tell(
-                Made(site=site, frame=self.frame, op=op, inputs=edges, output=result, node=result.grad_fn)
-            )
+            self.tell(Made(site=site, frame=self.frame, op=op, inputs=edges, output=result, node=result.grad_fn))
         if fact is not None and fact.returns == "tuple":
             return tuple(results)
         return results[0]
@@ -189,12 +183,7 @@ class Autograd:
         """The tensors among the operands; an unknown counts as one where the operation takes a gradient for it."""
         found = {}
         for at, (name, value) in enumerate(bound.items()):
-            if (
-                type(value) is Symbol
-                and value.tensor is None
-                and at
-                and (fact is None or name not in fact.keeps)
-            ):
+            if type(value) is Symbol and value.tensor is None and at and (fact is None or name not in fact.keeps):
                 found[name] = []
             else:
                 found[name] = self.flat(value)
@@ -334,9 +323,7 @@ class Autograd:
             operands = {**operands, first: [Tensor(requires_grad=before.requires_grad)]}
             node.saved = self.saved(table, operands, (), [tensor])
         if tensor.base is not None:
-            whole = Node(
-                "copy_slices", site, (self.edge(base), *(self.edge(t) for t in others)), index=node.index
-            )
+            whole = Node("copy_slices", site, (self.edge(base), *(self.edge(t) for t in others)), index=node.index)
             base.requires_grad = joined((base.requires_grad, gradient))
             whole.saved = node.saved
             base.grad_fn = whole

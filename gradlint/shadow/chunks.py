@@ -100,9 +100,7 @@ def chunks(path: str, text: str) -> list[Chunk]:
     """The top-level statements of `text`, in order.  Raises SyntaxError where `ast` does."""
     tree = ast.parse(text)
     lines = text.splitlines(keepends=True)
-    defined = {
-        s.name for s in tree.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    }
+    defined = {s.name for s in tree.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
     found: list[Chunk] = []
     last_end = 0
     for statement in tree.body:

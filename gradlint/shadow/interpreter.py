@@ -23,17 +23,17 @@ from gradlint.shadow.values import (
     Builtin,
     Class,
     Dict,
-    Exception_,
     External,
     Function,
     GradContext,
-    Iterator_,
     List,
     ModuleObject,
     Number,
     Object,
     OptimizerObject,
     Partial,
+    PythonException,
+    PythonIterator,
     Scope,
     Set,
     Super,
@@ -225,9 +225,7 @@ class Interpreter(Autograd):
         known = self.main if main else self.choices.imported.get(file.path)
         if known is not None:
             return known
-        scope = Scope(
-            {"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file
-        )
+        scope = Scope({"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file)
         if main:
             self.main = scope
         else:
@@ -659,9 +657,7 @@ class Interpreter(Autograd):
                     and isinstance(small.value, (cst.Call, cst.BinaryOperation))
                     and not any(mentions(other, target.value) for other in rest[at + 1 :])
                 ):
-                    self.tell(
-                        Rebound(site=self.site(small), frame=self.frame, variable=target.value, tensor=item)
-                    )
+                    self.tell(Rebound(site=self.site(small), frame=self.frame, variable=target.value, tensor=item))
 
     def run_While(self, node: Any) -> str | None:
         site = self.site(node)
@@ -730,13 +726,11 @@ class Interpreter(Autograd):
         if isinstance(kind, tuple):
             verdicts = [self.catches(one, raised) for one in kind]
             return True if True in verdicts else None if None in verdicts else False
-        cls = raised.cls if isinstance(raised, Exception_) else raised
+        cls = raised.cls if isinstance(raised, PythonException) else raised
         if cls is kind:
             return True
         line = cls.line() if isinstance(cls, Class) else [cls]
-        if not isinstance(kind, (Class, External)) or not all(
-            isinstance(entry, (Class, External)) for entry in line
-        ):
+        if not isinstance(kind, (Class, External)) or not all(isinstance(entry, (Class, External)) for entry in line):
             return None
         if isinstance(kind, Class):
             return kind in line
@@ -868,9 +862,7 @@ class Interpreter(Autograd):
     def usual(node: cst.CSTNode) -> bool:
         """The side to see first: not the one that leaves."""
         if isinstance(node, cst.If):
-            return not (
-                leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse))
-            )
+            return not (leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse)))
         return True
 
     # -- names
@@ -946,7 +938,7 @@ class Interpreter(Autograd):
 
     def unpack(self, targets: Sequence[Any], value: Value, node: cst.CSTNode) -> None:
         star = next((i for i, t in enumerate(targets) if isinstance(t, cst.StarredElement)), None)
-        if isinstance(value, (Iterator_, List, Dict, tuple)) or (
+        if isinstance(value, (PythonIterator, List, Dict, tuple)) or (
             isinstance(value, ModuleObject) and value.layer in ("ModuleList", "Sequential")
         ):
             items = list(self.iterate(value, node, turns=len(targets)))
@@ -1063,7 +1055,7 @@ class Interpreter(Autograd):
     def eval_GeneratorExp(self, node: Any) -> Value:
         items: list[Value] = []
         unknown = self.comprehend(node.for_in, lambda: items.append(self.evaluate(node.elt)))
-        return Iterator_(items, "generator expression", self.site(node), open=unknown)
+        return PythonIterator(items, "generator expression", self.site(node), open=unknown)
 
     def eval_SetComp(self, node: Any) -> Value:
         made = Set()
@@ -1125,7 +1117,7 @@ class Interpreter(Autograd):
     def is_open(self, value: Value) -> bool:
         if isinstance(value, (List, Dict)):
             return value.open
-        if isinstance(value, Iterator_):
+        if isinstance(value, PythonIterator):
             return value.open
         return not isinstance(value, (tuple, range, str, list, dict))
 
@@ -1253,11 +1245,7 @@ class Interpreter(Autograd):
                 if (isinstance(left, str) or isinstance(right, str)) and name != "add":
                     # Formatted and repeated texts decide nothing; `%` would spell out shadow values.
                     return Symbol("text")
-                if (
-                    grown_too_large(left)
-                    or grown_too_large(right)
-                    or (name == "bitwise_left_shift" and right > 64)
-                ):  # type: ignore[operator]
+                if grown_too_large(left) or grown_too_large(right) or (name == "bitwise_left_shift" and right > 64):  # type: ignore[operator]
                     return Symbol()
                 result = apply(left, right)
                 return Turn(result) if type(result) is int and Turn in (type(left), type(right)) else result
@@ -1524,9 +1512,7 @@ class Interpreter(Autograd):
             value = cls.lookup(name)
         except KeyError:
             if name == "apply" and cls.derives("torch.autograd.Function"):
-                return Builtin(
-                    "apply", lambda run, site, args, kwargs: torch.custom_function(run, site, cls, args)
-                )
+                return Builtin("apply", lambda run, site, args, kwargs: torch.custom_function(run, site, cls, args))
             value = cls.names[name] = Symbol(f"{cls.name}.{name}")
         if isinstance(value, Function) and value.wrapper == "class":
             return Bound(value, cls)
@@ -1635,9 +1621,7 @@ class Interpreter(Autograd):
         if isinstance(function, Function):
             return self.enter_function(function, arguments, keywords, node, open_arguments)
         if isinstance(function, Bound):
-            return self.enter_function(
-                function.function, [function.owner, *arguments], keywords, node, open_arguments
-            )
+            return self.enter_function(function.function, [function.owner, *arguments], keywords, node, open_arguments)
         if isinstance(function, TensorMethod):
             return torch.call_method(self, function, arguments, keywords, node)
         if isinstance(function, Builtin):
@@ -1667,9 +1651,7 @@ class Interpreter(Autograd):
             site=site,
             frame=self.frame,
             module=module,
-            arguments=tuple(
-                t for a in (*arguments, *keywords.values()) if isinstance(a, Tensor) for t in (a,)
-            ),
+            arguments=tuple(t for a in (*arguments, *keywords.values()) if isinstance(a, Tensor) for t in (a,)),
         )
         self.tell(called)
         forward = self.method(module, "forward") or module.attributes.get("forward")
@@ -1679,16 +1661,12 @@ class Interpreter(Autograd):
             result = torch.call_layer(self, module, arguments, keywords, node)
         outputs = tuple((place, t) for place, t in torch.outputs(result))
         place = self.returned if forward is not None else None
-        self.tell(
-            Returned(site=site, frame=self.frame, module=module, called=called, outputs=outputs, place=place)
-        )
+        self.tell(Returned(site=site, frame=self.frame, module=module, called=called, outputs=outputs, place=place))
         return result
 
-    def construct(
-        self, cls: Class, arguments: list[Value], keywords: dict[str, Value], node: cst.CSTNode
-    ) -> Value:
+    def construct(self, cls: Class, arguments: list[Value], keywords: dict[str, Value], node: cst.CSTNode) -> Value:
         made = torch.new_object(self, cls, node)
-        if isinstance(made, (Symbol, Exception_)):
+        if isinstance(made, (Symbol, PythonException)):
             return made
         try:
             init = cls.lookup("__init__")
@@ -1706,10 +1684,7 @@ class Interpreter(Autograd):
 
     def fill_fields(self, cls: Class, made: Any, arguments: list[Value], keywords: dict[str, Value]) -> None:
         names = [
-            f
-            for entry in reversed(cls.line())
-            if isinstance(entry, Class)
-            for f in entry.names.get("@dataclass", ())
+            f for entry in reversed(cls.line()) if isinstance(entry, Class) for f in entry.names.get("@dataclass", ())
         ]
         for name in names:
             if name in cls.names and not isinstance(cls.names[name], (Symbol, External)):
@@ -1747,9 +1722,7 @@ class Interpreter(Autograd):
         self.depth += 1
         self.running.append(id(body))
         self.classes.append(function.cls)
-        generator = (
-            isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
-        )
+        generator = isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
         if generator:
             self.yielded.append(List())
         left_mode: tuple[bool, Any] | None = None
@@ -1765,7 +1738,7 @@ class Interpreter(Autograd):
                 items = self.yielded[-1]
                 if function.wrapper == "context":
                     return items[0] if items else Symbol()
-                return Iterator_(list(items), function.name, self.site(body), open=True, lists=True)
+                return PythonIterator(list(items), function.name, self.site(body), open=True, lists=True)
             return self.result
         finally:
             self.depth -= 1
@@ -1829,7 +1802,7 @@ class Interpreter(Autograd):
 
     def stop(self) -> Exception:
         """The program ends here."""
-        return Raised(Exception_(External("builtins.SystemExit")))
+        return Raised(PythonException(External("builtins.SystemExit")))
 
     def argument(self, param: Any) -> Value:
         """What a caller that is not known passes."""

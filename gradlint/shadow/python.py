@@ -14,11 +14,9 @@ from gradlint.shadow.values import (
     Class,
     Dict,
     Distribution,
-    Exception_,
     External,
     Function,
     GradScaler,
-    Iterator_,
     List,
     Loader,
     ModuleObject,
@@ -26,6 +24,8 @@ from gradlint.shadow.values import (
     Object,
     OptimizerObject,
     Partial,
+    PythonException,
+    PythonIterator,
     Scheduler,
     Set,
     Super,
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
 BUILTINS = frozenset(dir(builtins))
 _MOST_ITEMS = 64
-_QUESTION = re.compile(
-    r"(^|\.)(is_\w+|has_\w+|get_rank|get_world_size|get_local_rank|device_count|available)$"
-)
+_QUESTION = re.compile(r"(^|\.)(is_\w+|has_\w+|get_rank|get_world_size|get_local_rank|device_count|available)$")
 _nowhere = Site()
 
 
@@ -56,7 +54,7 @@ def iterate(run: Interpreter, value: Value, node: cst.CSTNode, turns: int) -> It
     """The items of `value`; of an unknown, `turns` of them, each a new unknown."""
     if isinstance(value, _Lazy):
         yield from value.wrap(iterate(run, value.inner, node, turns))
-    elif isinstance(value, Iterator_):
+    elif isinstance(value, PythonIterator):
         yield from _read(run, value, node)
     elif isinstance(value, dict):
         yield from list(value)
@@ -115,7 +113,7 @@ def _fresh(run: Interpreter, value: Value, turn: int) -> Symbol:
     return item
 
 
-def _read(run: Interpreter, value: Iterator_, node: cst.CSTNode) -> Iterator[Value]:
+def _read(run: Interpreter, value: PythonIterator, node: cst.CSTNode) -> Iterator[Value]:
     site = run.site(node)
     if value.what == "iter()":
         # Who writes `iter(xs)` means to share it between readers.
@@ -124,9 +122,7 @@ def _read(run: Interpreter, value: Iterator_, node: cst.CSTNode) -> Iterator[Val
         return
     if value.used is not None and not value.lists:
         if value.items or value.open:
-            run.tell(
-                Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used)
-            )
+            run.tell(Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used))
         return
     yield from list(value.items)
     value.used = site
@@ -140,11 +136,7 @@ def _batches(run: Interpreter, loader: Loader, node: cst.CSTNode, turns: int) ->
             yield List([run.make(site, NO, "batch") for _ in dataset])
         elif isinstance(dataset, Object) and "collate_fn" not in loader.options:
             method = run.method(dataset, "__getitem__")
-            sample = (
-                run.call(method, [Symbol("index")], {}, node)
-                if method is not None
-                else _fresh(run, loader, i)
-            )
+            sample = run.call(method, [Symbol("index")], {}, node) if method is not None else _fresh(run, loader, i)
             yield _collated(run, site, sample)
         else:
             yield _fresh(run, loader, i)
@@ -204,7 +196,7 @@ def item(run: Interpreter, owner: Value, key: Value, node: cst.CSTNode) -> Value
             and "@dataclass" in owner.cls.names
         ):
             return values[key]
-    if isinstance(owner, (Iterator_,)) and isinstance(key, int):
+    if isinstance(owner, (PythonIterator,)) and isinstance(key, int):
         return owner.items[key] if -len(owner.items) <= key < len(owner.items) else Symbol()
     return Symbol()
 
@@ -223,9 +215,7 @@ def _element(run: Interpreter, owner: Any, key: Value) -> Value:
         return owner[key]
     # What lies past the known items is like them, but no tensor of them.
     return (
-        owner[-1]
-        if len(owner) and getattr(owner, "open", False) and isinstance(owner[-1], ModuleObject)
-        else Symbol()
+        owner[-1] if len(owner) and getattr(owner, "open", False) and isinstance(owner[-1], ModuleObject) else Symbol()
     )
 
 
@@ -342,7 +332,7 @@ def attribute(run: Interpreter, owner: Value, name: str, node: cst.CSTNode) -> V
         if name == "dataset":
             return owner.dataset
         return owner.options.setdefault("." + name, Symbol(name))
-    if isinstance(owner, Iterator_):
+    if isinstance(owner, PythonIterator):
         return Builtin(name, lambda run, site, a, k: Symbol(name))
     method: Any = None
     if isinstance(owner, List):
@@ -351,7 +341,7 @@ def attribute(run: Interpreter, owner: Value, name: str, node: cst.CSTNode) -> V
         method = _DICT.get(name)
     elif isinstance(owner, str):
         return Builtin(name, lambda run, site, a, k: _text(owner, name, a, k))
-    elif isinstance(owner, Exception_) and name == "args":
+    elif isinstance(owner, PythonException) and name == "args":
         return owner.arguments
     elif isinstance(owner, Partial) and name == "func":
         return owner.function
@@ -450,9 +440,7 @@ _LIST: dict[str, Callable[..., Value]] = {
 }
 
 
-def _get(
-    run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]
-) -> Value:
+def _get(run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     key = a[0] if a else None
     default = a[1] if len(a) > 1 else k.get("default")
     try:
@@ -528,15 +516,13 @@ def _copied(owner: Dict) -> Dict:
 # -- builtin functions
 
 
-def call_builtin(
-    run: Interpreter, name: str, a: list[Value], k: dict[str, Value], node: cst.CSTNode
-) -> Value:
+def call_builtin(run: Interpreter, name: str, a: list[Value], k: dict[str, Value], node: cst.CSTNode) -> Value:
     site = run.site(node)
     handler = _BUILTIN_CALLS.get(name)
     if handler is not None:
         return handler(run, site, a, k)
     if name.endswith(("Error", "Exception", "Warning", "Interrupt", "Exit", "Iteration")):
-        return Exception_(External("builtins." + name), tuple(a))
+        return PythonException(External("builtins." + name), tuple(a))
     cuts = run.cuts_of(a)
     return Number(name, cuts) if cuts else Symbol(name)
 
@@ -623,13 +609,11 @@ def _enumerate(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, 
     return _Lazy(inner, number)
 
 
-class _Lazy(Iterator_):
+class _Lazy(PythonIterator):
     """An iterator over another iterable that is read as the loop goes."""
 
     def __init__(self, inner: Value, wrap: Callable[[Iterator[Value]], Iterable[Value]]) -> None:
-        super().__init__(
-            [], "enumerate", _nowhere, open=getattr(inner, "open", not isinstance(inner, (tuple, range)))
-        )
+        super().__init__([], "enumerate", _nowhere, open=getattr(inner, "open", not isinstance(inner, (tuple, range))))
         self.inner = inner
         self.wrap = wrap
 
@@ -637,14 +621,12 @@ class _Lazy(Iterator_):
 def _zip(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     if not a:
         return List()
-    lengths = [
-        len(v) if isinstance(v, (tuple, list, range)) and not getattr(v, "open", False) else None for v in a
-    ]
+    lengths = [len(v) if isinstance(v, (tuple, list, range)) and not getattr(v, "open", False) else None for v in a]
     known = [n for n in lengths if n is not None]
     turns = min(known) if known else 2
     columns = [list(iterate(run, v, site.node, turns)) for v in a]
     unknown = any(run.is_open(v) for v in a) and not known
-    return Iterator_(list(zip(*columns, strict=False)), "zip", site, open=unknown)
+    return PythonIterator(list(zip(*columns, strict=False)), "zip", site, open=unknown)
 
 
 def _list(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
@@ -904,7 +886,7 @@ def _map(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]
         return Symbol("map")
     columns = [list(iterate(run, v, site.node, 2)) for v in a[1:]]
     items = [run.call(a[0], list(row), {}, site.node) for row in zip(*columns, strict=False)]
-    return Iterator_(items, "map", site, open=any(run.is_open(v) for v in a[1:]))
+    return PythonIterator(items, "map", site, open=any(run.is_open(v) for v in a[1:]))
 
 
 def _filter(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
@@ -917,7 +899,7 @@ def _filter(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Val
         unknown = unknown or verdict is None
         if verdict is not False:
             kept.append(value)
-    return Iterator_(kept, "filter()", site, open=unknown)
+    return PythonIterator(kept, "filter()", site, open=unknown)
 
 
 def _any(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
@@ -940,7 +922,7 @@ def _all(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]
 
 def _iter(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     if a and isinstance(a[0], (List, tuple, range)):
-        return Iterator_(list(iterate(run, a[0], site.node, 2)), "iter()", site, open=run.is_open(a[0]))
+        return PythonIterator(list(iterate(run, a[0], site.node, 2)), "iter()", site, open=run.is_open(a[0]))
     return a[0] if a else Symbol("iter")
 
 
@@ -948,7 +930,7 @@ def _next(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value
     if not a:
         return Symbol("next")
     value = a[0]
-    if isinstance(value, Iterator_) and not isinstance(value, _Lazy):
+    if isinstance(value, PythonIterator) and not isinstance(value, _Lazy):
         if not value.items:
             return a[1] if len(a) > 1 and not value.open else Symbol("next")
         # Of an iterator that may hold more, the last item known stands for the rest.
@@ -1018,9 +1000,7 @@ _BUILTIN_CALLS: dict[str, Callable[..., Value]] = {
     "print": _nothing,
     "id": lambda run, site, a, k: run.remember(("id", a[0] if a else None), lambda: Symbol("id")),
     "callable": lambda run, site, a, k: (
-        isinstance(a[0], (Function, Bound, Builtin, Partial, ModuleObject)) or Symbol("callable")
-        if a
-        else Symbol()
+        isinstance(a[0], (Function, Bound, Builtin, Partial, ModuleObject)) or Symbol("callable") if a else Symbol()
     ),
     "vars": lambda run, site, a, k: Dict(open=True),
     "locals": lambda run, site, a, k: Dict(open=True),
@@ -1032,9 +1012,7 @@ _BUILTIN_CALLS: dict[str, Callable[..., Value]] = {
 # -- libraries
 
 
-def call_library(
-    run: Interpreter, dotted: str, a: list[Value], k: dict[str, Value], node: cst.CSTNode
-) -> Value:
+def call_library(run: Interpreter, dotted: str, a: list[Value], k: dict[str, Value], node: cst.CSTNode) -> Value:
     site = run.site(node)
     handler = _LIBRARY.get(dotted)
     if handler is not None:
@@ -1146,7 +1124,7 @@ def _copy(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value
 
 def _chain(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:
     items = [x for value in a for x in iterate(run, value, site.node, 2)]
-    return Iterator_(items, "chain()", site, open=any(run.is_open(v) for v in a))
+    return PythonIterator(items, "chain()", site, open=any(run.is_open(v) for v in a))
 
 
 def _defaultdict(run: Interpreter, site: ShadowSite, a: list[Value], k: dict[str, Value]) -> Value:

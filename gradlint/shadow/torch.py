@@ -17,17 +17,17 @@ from gradlint.shadow.values import (
     Class,
     Dict,
     Distribution,
-    Exception_,
     External,
     GradContext,
     GradScaler,
-    Iterator_,
     List,
     Loader,
     ModuleObject,
     Number,
     Object,
     OptimizerObject,
+    PythonException,
+    PythonIterator,
     Scheduler,
     Symbol,
     TensorMethod,
@@ -89,7 +89,25 @@ _ALIASES = {
     "torch.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
 }
 _CONVERSIONS = frozenset(
-    ["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "pin_memory", "xpu", "mps", "int", "long", "short", "bool"]
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "type",
+        "type_as",
+        "contiguous",
+        "pin_memory",
+        "xpu",
+        "mps",
+        "int",
+        "long",
+        "short",
+        "bool",
+    ]
 )
 _OPTIMIZER_NAME = re.compile(r"(?i)(^|[._])(\w*optim\w*|opt|opt_\w+|\w+_opt|opt[a-z]?|optims?)$")
 _SCHEDULER_NAME = re.compile(r"(?i)sched")
@@ -100,14 +118,73 @@ _WRAPPER_NAME = re.compile(
 _SCALER_NAME = re.compile(r"(?i)scaler")
 # Methods that nothing but a tensor has: a call tells what the receiver is.
 _ONLY_TENSORS_HAVE = frozenset(
-    ["unsqueeze", "masked_fill", "masked_fill_", "masked_scatter", "index_add", "index_copy", "index_fill", "index_select", "scatter_add", "scatter_add_", "clamp_min", "clamp_max", "permute", "log_softmax", "addcmul", "addcdiv", "logsumexp", "repeat_interleave", "unsqueeze_", "add_", "mul_", "sub_", "div_", "clamp_", "copy_", "zero_", "softmax", "contiguous", "masked_select", "expand_as", "view_as", "type_as", "bmm", "matmul_", "narrow", "requires_grad_", "data_ptr", "new_zeros", "new_ones", "new_tensor"]
+    [
+        "unsqueeze",
+        "masked_fill",
+        "masked_fill_",
+        "masked_scatter",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_select",
+        "scatter_add",
+        "scatter_add_",
+        "clamp_min",
+        "clamp_max",
+        "permute",
+        "log_softmax",
+        "addcmul",
+        "addcdiv",
+        "logsumexp",
+        "repeat_interleave",
+        "unsqueeze_",
+        "add_",
+        "mul_",
+        "sub_",
+        "div_",
+        "clamp_",
+        "copy_",
+        "zero_",
+        "softmax",
+        "contiguous",
+        "masked_select",
+        "expand_as",
+        "view_as",
+        "type_as",
+        "bmm",
+        "matmul_",
+        "narrow",
+        "requires_grad_",
+        "data_ptr",
+        "new_zeros",
+        "new_ones",
+        "new_tensor",
+    ]
 )
 _OPTIMIZER_CLASS = re.compile(
     r"\.(Fused|Paged|CPU|DeepSpeedCPU)?(Adam\w*|SGD\w*|Lion\w*|Adafactor|RMSprop|Adagrad|Lamb|LAMB|Ranger\w*)$"
 )
 _QUANTIZING = frozenset({"round", "floor", "ceil", "trunc", "sign", "bucketize"})
 _RETURNS_ITSELF = frozenset(
-    ["train", "eval", "to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "requires_grad_", "apply", "share_memory", "xpu", "to_empty", "gradient_checkpointing_enable", "compile"]
+    [
+        "train",
+        "eval",
+        "to",
+        "cuda",
+        "cpu",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "type",
+        "requires_grad_",
+        "apply",
+        "share_memory",
+        "xpu",
+        "to_empty",
+        "gradient_checkpointing_enable",
+        "compile",
+    ]
 )
 
 
@@ -128,10 +205,10 @@ def bind_operands(fact: Op | None, values: Arguments, keywords: Keywords) -> dic
     for i, value in enumerate(values):
         if i < len(names):
             name = names[i]
-            if name == "tensors" and not isinstance(value, (list, tuple, Iterator_)):
+            if name == "tensors" and not isinstance(value, (list, tuple, PythonIterator)):
                 bound.setdefault(name, List()).append(value)
             else:
-                bound[name] = List(value.items) if isinstance(value, Iterator_) else value
+                bound[name] = List(value.items) if isinstance(value, PythonIterator) else value
         elif fact is not None and fact.variadic and names:
             last = names[-1]
             held = bound.get(last)
@@ -247,9 +324,7 @@ def binary(run: Interpreter, site: ShadowSite, name: str, left: Value, right: Va
     return apply_fact(run, site, name, facts.method(name), [right, left], {})
 
 
-def in_place(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, name: str, bound: dict[str, Value]
-) -> Tensor:
+def in_place(run: Interpreter, site: ShadowSite, tensor: Tensor, name: str, bound: dict[str, Value]) -> Tensor:
     """`tensor op= other`."""
     values = [bound["self"], bound["other"]]
     inplace_name = name + "_"
@@ -274,9 +349,7 @@ def indexed(run: Interpreter, site: ShadowSite, tensor: Tensor, key: Value) -> V
     if not basic and form == "":
         # An unknown index: whether the result is a view is open.
         fact = facts.method("__getitem__", "tensor")
-    result = apply_fact(
-        run, site, "__getitem__", fact, [tensor, *(k for k in keys if isinstance(k, Tensor))], {}
-    )
+    result = apply_fact(run, site, "__getitem__", fact, [tensor, *(k for k in keys if isinstance(k, Tensor))], {})
     if isinstance(result, Tensor):
         result.note = tensor.note
         if not result.name and tensor.name:
@@ -300,7 +373,19 @@ def set_index(run: Interpreter, site: ShadowSite, tensor: Tensor, value: Value) 
 # -- attributes of tensors
 
 _SHAPES = frozenset(
-    ["shape", "dtype", "device", "ndim", "itemsize", "nbytes", "layout", "names", "is_cuda", "is_sparse", "is_quantized"]
+    [
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "itemsize",
+        "nbytes",
+        "layout",
+        "names",
+        "is_cuda",
+        "is_sparse",
+        "is_quantized",
+    ]
 )
 _VIEWS = frozenset(["T", "mT", "H", "mH", "real", "imag"])
 
@@ -337,16 +422,12 @@ def tensor_attribute(run: Interpreter, tensor: Tensor, name: str, node: cst.CSTN
 # -- methods of tensors
 
 
-def _backward(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _backward(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     backward(run, site, tensor, keywords, arguments[1:])
     return None
 
 
-def backward(
-    run: Interpreter, site: ShadowSite, root: Tensor, keywords: Keywords, flags: Sequence[Value] = ()
-) -> None:
+def backward(run: Interpreter, site: ShadowSite, root: Tensor, keywords: Keywords, flags: Sequence[Value] = ()) -> None:
     retain = keywords.get("retain_graph", flags[0] if flags else None)
     create = keywords.get("create_graph", flags[1] if len(flags) > 1 else False)
     if not root.certain or root.requires_grad is MAYBE:
@@ -395,15 +476,11 @@ def known(value: Value) -> Known:
     return Known.of(bool(value) if value is not None else False)
 
 
-def _detach(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _detach(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     return run.detached(site, tensor, "detach")
 
 
-def _detach_(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _detach_(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     if tensor.requires_grad is not NO:
         event = run.cut(site, run.edge(tensor), tensor, "detach_")
         tensor.cuts = (event,)
@@ -426,9 +503,7 @@ def set_requires_grad(run: Interpreter, site: ShadowSite, tensor: Tensor, value:
         tensor.requires_grad = enabled
 
 
-def _clone(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _clone(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     result = run.operation(site, "clone", facts.method("clone"), {"self": tensor})
     if isinstance(result, Tensor):
         result.grad_of = tensor.grad_of
@@ -437,16 +512,12 @@ def _clone(
     return result
 
 
-def _new(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _new(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     return run.make(site, known(keywords.get("requires_grad", False)))
 
 
 def _python_number(how: str) -> Callable[..., Value]:
-    def leave(
-        run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-    ) -> Value:
+    def leave(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
         return number_of(run, site, tensor, how)
 
     return leave
@@ -461,24 +532,18 @@ def number_of(run: Interpreter, site: ShadowSite, tensor: Tensor, how: str) -> N
     return Number(tensor.name, cuts, tensor)
 
 
-def _size(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _size(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     shape = run.remember(("shape", tensor), lambda: Symbol("shape"))
     if arguments and isinstance(arguments[0], int):
         return run.item(shape, arguments[0], site.node)
     return shape
 
 
-def _same(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _same(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     return tensor
 
 
-def _hook(
-    run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords
-) -> Value:
+def _hook(run: Interpreter, site: ShadowSite, tensor: Tensor, arguments: Arguments, keywords: Keywords) -> Value:
     run.tell(Escaped(site=site, frame=run.frame, callee="hook", values=(tensor,)))
     return Symbol("hook")
 
@@ -522,9 +587,7 @@ def call_method(
     if fact is not None and fact.returns == "python":
         if fact.detaches:
             return number_of(run, site, tensor, name)
-        return run.remember(
-            (name, tensor, *(a for a in arguments if isinstance(a, int))), lambda: Symbol(name)
-        )
+        return run.remember((name, tensor, *(a for a in arguments if isinstance(a, int))), lambda: Symbol(name))
     result = apply_method(run, site, tensor, name, arguments, keywords)
     if fact is not None and "self" not in fact.mutates:
         run.dropped = (node, name, tensor)  # type: ignore[assignment]
@@ -633,9 +696,7 @@ def set_tensor_attribute(run: Interpreter, site: ShadowSite, tensor: Tensor, nam
         run.tensor_attributes[tensor, name] = value
 
 
-def set_module_attribute(
-    run: Interpreter, site: ShadowSite, owner: ModuleObject, name: str, value: Value
-) -> None:
+def set_module_attribute(run: Interpreter, site: ShadowSite, owner: ModuleObject, name: str, value: Value) -> None:
     if name == "training":
         owner.training = known(value)
         return
@@ -687,14 +748,12 @@ def new_object(run: Interpreter, cls: Class, node: cst.CSTNode) -> Value:
     if any(b.startswith("torch.optim.") for b in bases):
         return OptimizerObject(cls, cls.name, site)
     if any(b.endswith(("Exception", "Error", "Interrupt", "Warning")) for b in bases):
-        return Exception_(cls)
+        return PythonException(cls)
     if "torch.autograd.Function" in bases:
         return Symbol(cls.name)
     if any(b.rpartition(".")[2] in ("NamedTuple", "BaseModel") for b in bases):
         cls.names.setdefault("@dataclass", run.fields(cls.node))
-    if cls.is_open() and any(
-        _defines(cls, name) for name in ("forward", "training_step", "configure_optimizers")
-    ):
+    if cls.is_open() and any(_defines(cls, name) for name in ("forward", "training_step", "configure_optimizers")):
         module = ModuleObject(cls, cls.name, site)
         module.opaque = True
         run.trace.modules.append(module)
@@ -711,9 +770,7 @@ def _defines(cls: Class, name: str) -> bool:
     return True
 
 
-def initialize(
-    run: Interpreter, made: Value, arguments: Arguments, keywords: Keywords, node: cst.CSTNode
-) -> None:
+def initialize(run: Interpreter, made: Value, arguments: Arguments, keywords: Keywords, node: cst.CSTNode) -> None:
     """The `__init__` of an external base."""
     site = run.site(node)
     if isinstance(made, ModuleObject):
@@ -726,9 +783,7 @@ def initialize(
         made.attributes["@made from"] = (*arguments, *keywords.values())
 
 
-def new_layer(
-    run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords
-) -> ModuleObject:
+def new_layer(run: Interpreter, site: ShadowSite, layer: str, arguments: Arguments, keywords: Keywords) -> ModuleObject:
     if layer not in facts.containers():
         for value in (*arguments, *keywords.values()):
             if type(value) is Symbol:
@@ -759,9 +814,7 @@ def fill_layer(
         return
     inplace = keywords.get("inplace")
     if inplace is None and fact.inplace_argument:
-        at = {"ReLU": 0, "ReLU6": 0, "SELU": 0, "SiLU": 0, "Mish": 0, "Hardswish": 0, "Hardsigmoid": 0}.get(
-            layer, 1
-        )
+        at = {"ReLU": 0, "ReLU6": 0, "SELU": 0, "SiLU": 0, "Mish": 0, "Hardswish": 0, "Hardsigmoid": 0}.get(layer, 1)
         inplace = arguments[at] if at < len(arguments) else False
     module.options["inplace"] = inplace
     if layer.startswith("Dropout"):
@@ -785,7 +838,7 @@ def fill_layer(
 
 def fill_container(run: Interpreter, site: ShadowSite, module: ModuleObject, arguments: Arguments) -> None:
     if module.layer == "Sequential" and not (
-        len(arguments) == 1 and isinstance(arguments[0], (dict, Iterator_, list))
+        len(arguments) == 1 and isinstance(arguments[0], (dict, PythonIterator, list))
     ):
         items = arguments
     elif arguments:
@@ -854,7 +907,7 @@ def fill_optimizer(
     run: Interpreter, site: ShadowSite, optimizer: OptimizerObject, arguments: Arguments, keywords: Keywords
 ) -> None:
     value = arguments[0] if arguments else keywords.get("params")
-    if isinstance(value, Iterator_):
+    if isinstance(value, PythonIterator):
         value = List(run.iterate(value, site.node, turns=2), value.open)
     if value is None:
         optimizer.complete = False
@@ -867,7 +920,7 @@ def fill_optimizer(
             params = group.get("params") if isinstance(group, dict) else None
             held, whole = (
                 parameter_list(run, params, site.node)
-                if not isinstance(params, Iterator_)
+                if not isinstance(params, PythonIterator)
                 else (list(params.items), True)
             )
             groups.append(
@@ -905,9 +958,7 @@ def new_optimizer(
 # -- methods of modules and optimizers
 
 
-def external_method(
-    run: Interpreter, owner: Value, name: str, node: cst.CSTNode, via_super: bool = False
-) -> Value:
+def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode, via_super: bool = False) -> Value:
     if isinstance(owner, ModuleObject):
         if name == "training":
             return True if owner.training is YES else False if owner.training is NO else Symbol("training")
@@ -941,9 +992,7 @@ def external_method(
     elif name in ("__init__", "__post_init__", "__init_subclass__", "__enter__", "__exit__"):
         return Builtin(name, lambda run, site, a, k: None)
     if via_super:
-        return Builtin(
-            name, lambda run, site, a, k: unknown_call(run, Symbol(name), [owner, *a], k, site.node)
-        )
+        return Builtin(name, lambda run, site, a, k: unknown_call(run, Symbol(name), [owner, *a], k, site.node))
     symbol = Symbol(name)
     symbol.owner = owner
     attributes = getattr(owner, "attributes", None)
@@ -953,42 +1002,36 @@ def external_method(
 
 
 def _parameters(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
-    return Iterator_(list(owner.tensors()), "parameters()", site, open=owner.unknown_members(), whole=owner)
+    return PythonIterator(list(owner.tensors()), "parameters()", site, open=owner.unknown_members(), whole=owner)
 
 
-def _named_parameters(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
-    return Iterator_(
+def _named_parameters(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+    return PythonIterator(
         list(owner.named_tensors()), "named_parameters()", site, open=owner.unknown_members(), whole=owner
     )
 
 
 def _buffers(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     found = [m.attributes[n] for _, m in owner.modules() for n in sorted(m.buffers) if n in m.attributes]
-    return Iterator_(found, "buffers()", site, open=owner.unknown_members())
+    return PythonIterator(found, "buffers()", site, open=owner.unknown_members())
 
 
 def _modules(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
-    return Iterator_([m for _, m in owner.modules()], "modules()", site, open=owner.unknown_members())
+    return PythonIterator([m for _, m in owner.modules()], "modules()", site, open=owner.unknown_members())
 
 
-def _named_modules(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
-    return Iterator_(list(owner.modules()), "named_modules()", site, open=owner.unknown_members())
+def _named_modules(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
+    return PythonIterator(list(owner.modules()), "named_modules()", site, open=owner.unknown_members())
 
 
 def _children(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     found = [v for _, v in owner.members() if isinstance(v, ModuleObject)]
-    return Iterator_(found, "children()", site, open=owner.unknown_members())
+    return PythonIterator(found, "children()", site, open=owner.unknown_members())
 
 
-def _named_children(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _named_children(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     found = [(n, v) for n, v in owner.members() if isinstance(v, ModuleObject)]
-    return Iterator_(found, "named_children()", site, open=owner.unknown_members())
+    return PythonIterator(found, "named_children()", site, open=owner.unknown_members())
 
 
 def set_mode(run: Interpreter, owner: ModuleObject, site: ShadowSite, training: Known) -> None:
@@ -1027,9 +1070,7 @@ def _zero_grad(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argum
     return None
 
 
-def _module_requires_grad(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _module_requires_grad(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     value = a[0] if a else k.get("requires_grad", True)
     for tensor in owner.tensors():
         set_requires_grad(run, site, tensor, value)
@@ -1043,17 +1084,13 @@ def _state_dict(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argu
     for name, tensor in owner.named_tensors():
         alias = Tensor(requires_grad=NO, site=site, name=name, storage=tensor.storage)
         found[name] = alias
-    event = Aliased(
-        site=site, frame=run.frame, module=owner, storages=tuple(t.storage for t in owner.tensors())
-    )
+    event = Aliased(site=site, frame=run.frame, module=owner, storages=tuple(t.storage for t in owner.tensors()))
     run.tell(event)
     found.alias = event
     return found
 
 
-def _load_state_dict(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _load_state_dict(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     value = a[0] if a else k.get("state_dict")
     alias = getattr(value, "alias", None)
     if alias is not None:
@@ -1065,9 +1102,7 @@ def _load_state_dict(
     return Symbol("load_state_dict")
 
 
-def _register_buffer(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _register_buffer(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     name = a[0] if a else k.get("name")
     value = a[1] if len(a) > 1 else k.get("tensor")
     if isinstance(name, str):
@@ -1078,18 +1113,14 @@ def _register_buffer(
     return None
 
 
-def _register_parameter(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _register_parameter(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     name = a[0] if a else k.get("name")
     value = a[1] if len(a) > 1 else k.get("param", k.get("module"))
     if owner.layer in ("Sequential", "ModuleList", "ModuleDict") and isinstance(value, ModuleObject):
         append(owner, value, name if isinstance(name, str) else f"?{len(owner.children)}")
         return None
     # A name that is not known still registers.
-    set_module_attribute(
-        run, site, owner, name if isinstance(name, str) else f"?{len(owner.attributes)}", value
-    )
+    set_module_attribute(run, site, owner, name if isinstance(name, str) else f"?{len(owner.attributes)}", value)
     return None
 
 
@@ -1128,42 +1159,48 @@ _MODULE_METHODS: dict[str, Callable[..., Value]] = {
     "register_forward_hook": _hook_module,
     "register_forward_pre_hook": _hook_module,
     "register_full_backward_hook": _hook_module,
-    **dict.fromkeys(["to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "share_memory", "xpu", "to_empty", "compile"], _itself),
+    **dict.fromkeys(
+        [
+            "to",
+            "cuda",
+            "cpu",
+            "half",
+            "float",
+            "double",
+            "bfloat16",
+            "type",
+            "share_memory",
+            "xpu",
+            "to_empty",
+            "compile",
+        ],
+        _itself,
+    ),
 }
 
 
-def _container_append(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _container_append(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     if a:
         append(owner, a[-1])
     return owner
 
 
-def _container_extend(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _container_extend(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     for item in run.iterate(a[0], site.node, turns=2) if a else ():
         append(owner, item)
     return owner
 
 
-def _container_items(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _container_items(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     keys = owner.keys or [str(i) for i in range(len(owner.children))]
     return List(zip(keys, owner.children, strict=False), owner.opaque)
 
 
-def _container_keys(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _container_keys(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     return List(owner.keys, owner.opaque)
 
 
-def _container_values(
-    run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _container_values(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     return List(owner.children, owner.opaque)
 
 
@@ -1177,9 +1214,7 @@ _CONTAINER_METHODS: dict[str, Callable[..., Value]] = {
 }
 
 
-def _optimizer_step(
-    run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _optimizer_step(run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     closure = a[0] if a else k.get("closure")
     result: Value = None
     if closure is not None:
@@ -1236,9 +1271,7 @@ def clear(
             run.gradients.pop(tensor, None)
 
 
-def _add_param_group(
-    run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords
-) -> Value:
+def _add_param_group(run: Interpreter, owner: OptimizerObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
     group = a[0] if a else k.get("param_group")
     params = group.get("params") if isinstance(group, dict) else None
     held, whole = parameter_list(run, params, site.node) if params is not None else ([], False)
@@ -1289,9 +1322,7 @@ def call_layer(
     fact = facts.layer(layer)
     own = [v for v in module.attributes.values() if isinstance(v, Tensor) and v.is_parameter]
     if fact is None:
-        result = unknown_result(
-            run, site, layer or module.kind, [*arguments, *keywords.values(), *module.tensors()]
-        )
+        result = unknown_result(run, site, layer or module.kind, [*arguments, *keywords.values(), *module.tensors()])
         run.pure["module", result] = module
         return result
     training = module.training is not NO
@@ -1377,7 +1408,7 @@ def unknown_call(
     values = (*arguments, *keywords.values())
     name = function.name if isinstance(function, Symbol) else getattr(function, "dotted", "")
     passed = tuple(
-        v for v in values if isinstance(v, (Tensor, Module, Optimizer, Symbol, List, Dict, Object, Iterator_))
+        v for v in values if isinstance(v, (Tensor, Module, Optimizer, Symbol, List, Dict, Object, PythonIterator))
     )
     if (
         isinstance(function, Symbol)
@@ -1390,7 +1421,7 @@ def unknown_call(
     for value in values:
         if isinstance(value, (List, Dict)):
             value.open = True
-        elif isinstance(value, Iterator_):
+        elif isinstance(value, PythonIterator):
             value.used = value.used or None
     for value in values:
         if isinstance(value, (Bound,)) or type(value).__name__ == "Function":
@@ -1450,9 +1481,7 @@ def symbol_method(
         if _SCHEDULER_NAME.search(called):
             return ...
         if _OPTIMIZER_NAME.search(called) and (
-            not arguments
-            or arguments[0] is None
-            or not isinstance(arguments[0], (Tensor, Number, int, float))
+            not arguments or arguments[0] is None or not isinstance(arguments[0], (Tensor, Number, int, float))
         ):
             if arguments and not isinstance(arguments[0], Symbol):
                 run.call(arguments[0], [], {}, site.node)
@@ -1483,7 +1512,7 @@ def symbol_method(
             ),
         )
         items: list[Value] = [held] if name == "parameters" else [(Symbol("name"), held)]
-        return Iterator_(items, f"{name}()", site, open=True, whole=symbol)
+        return PythonIterator(items, f"{name}()", site, open=True, whole=symbol)
     if name in _RETURNS_ITSELF and (name != "to" or symbol.tensor is None) and symbol.tensor is None:
         if name in ("train", "eval"):
             value = arguments[0] if arguments else True
@@ -1491,11 +1520,7 @@ def symbol_method(
             if module is None:
                 module = Module(kind="module", name=called, opaque=True)
                 run.stand_ins[symbol, "module"] = module  # type: ignore[index]
-            run.tell(
-                Mode(
-                    site=site, frame=run.frame, module=module, training=NO if name == "eval" else known(value)
-                )
-            )
+            run.tell(Mode(site=site, frame=run.frame, module=module, training=NO if name == "eval" else known(value)))
             return symbol
         if symbol.called is None and not symbol.iterated:
             return symbol
@@ -1561,9 +1586,7 @@ def scaled(run: Interpreter, site: ShadowSite, scaler: object, value: Value) -> 
 # -- calling torch by name
 
 
-def call_external(
-    run: Interpreter, dotted: str, arguments: Arguments, keywords: Keywords, node: cst.CSTNode
-) -> Value:
+def call_external(run: Interpreter, dotted: str, arguments: Arguments, keywords: Keywords, node: cst.CSTNode) -> Value:
     site = run.site(node)
     handler = HANDLERS.get(dotted)
     if handler is not None:
@@ -1700,7 +1723,7 @@ def _tensor(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Va
         value = todo.pop()
         if isinstance(value, (list, tuple)):
             todo.extend(value)
-        elif isinstance(value, Iterator_):
+        elif isinstance(value, PythonIterator):
             todo.extend(value.items)
         else:
             flat.append(value)
@@ -1743,7 +1766,7 @@ def _autograd_grad(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords
     inputs = a[1] if len(a) > 1 else k.get("inputs")
     given = (
         list(run.iterate(inputs, site.node, turns=2))
-        if isinstance(inputs, (List, tuple, Iterator_, dict))
+        if isinstance(inputs, (List, tuple, PythonIterator, dict))
         else [inputs]
     )
     wanted = tuple(t for value in given for t in run.flat(value))
@@ -1755,9 +1778,7 @@ def _autograd_grad(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords
         root.certain = True
         run.backward(site, root, retained, create, wanted=wanted)
     for tensor in wanted:
-        result = Tensor(
-            requires_grad=create, site=site, name="grad", grad_of=None if create is YES else tensor
-        )
+        result = Tensor(requires_grad=create, site=site, name="grad", grad_of=None if create is YES else tensor)
         if create is not NO:
             # Second-order gradients depend on what the first graph depends on.
             edges = tuple(run.edge(t) for t in (*roots, tensor) if t.requires_grad is not NO)

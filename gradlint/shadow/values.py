@@ -82,26 +82,16 @@ class Symbol:
 
     def may_be_module(self) -> bool:
         """Whether an unknown that a module holds may be a layer with parameters."""
-        if (
-            self.plain
-            or self.truth is False
-            or self.absent
-            or self.equal is not ...
-            or self.tensor is not None
-        ):
+        if self.plain or self.truth is False or self.absent or self.equal is not ... or self.tensor is not None:
             return False
         return not _PLAIN_NAME.search(self.name.rpartition(".")[2])
 
     def may_be_tensor(self) -> bool:
         """Whether an unknown that meets a tensor in an expression may be one too, not a number of the configuration."""
         if self.tensor is not None or self.called is not None:
-            return self.called != "operator" or any(
-                isinstance(a, Symbol) and a.may_be_tensor() for a in self.arguments
-            )
+            return self.called != "operator" or any(isinstance(a, Symbol) and a.may_be_tensor() for a in self.arguments)
         owner = self.owner.name if isinstance(self.owner, Symbol) else ""
-        return not (
-            self.plain or _PLAIN_NAME.search(self.name.rpartition(".")[2]) or _CONFIG_NAME.search(owner)
-        )
+        return not (self.plain or _PLAIN_NAME.search(self.name.rpartition(".")[2]) or _CONFIG_NAME.search(owner))
 
     def call_it(self, name: str) -> None:
         """Take the name of the variable that it is bound to, unless it has a better one."""
@@ -270,9 +260,7 @@ class Class:
 
 
 def _is_known_base(entry: Value) -> bool:
-    return isinstance(entry, External) and entry.dotted.startswith(
-        ("torch.", "builtins.", "abc.", "typing.", "enum.")
-    )
+    return isinstance(entry, External) and entry.dotted.startswith(("torch.", "builtins.", "abc.", "typing.", "enum."))
 
 
 class Object:
@@ -307,9 +295,7 @@ class ModuleObject(Module):
         keys = self.keys or [str(i) for i in range(len(self.children))]
         yield from zip(keys, self.children, strict=False)
         for name, value in self.attributes.items():
-            if isinstance(value, (ModuleObject, Symbol)) or (
-                isinstance(value, Tensor) and value.is_parameter
-            ):
+            if isinstance(value, (ModuleObject, Symbol)) or (isinstance(value, Tensor) and value.is_parameter):
                 yield name, value
 
     def named_tensors(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -340,9 +326,7 @@ class ModuleObject(Module):
 
     def mentions(self, attribute: str) -> int:
         classes = (
-            [entry for entry in self.cls.line() if isinstance(entry, Class)]
-            if isinstance(self.cls, Class)
-            else []
+            [entry for entry in self.cls.line() if isinstance(entry, Class)] if isinstance(self.cls, Class) else []
         )
         word = re.compile(rf"\b{re.escape(attribute)}\b(?!\s*=[^=])")
         return sum(len(word.findall(cls.chunk.text)) for cls in classes)
@@ -387,7 +371,7 @@ class Loader:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Iterator_:
+class PythonIterator:
     """A Python iterator: it can be read to its end once."""
 
     items: list[Value]
@@ -420,7 +404,7 @@ class Super:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Exception_:
+class PythonException:
     cls: Value
     arguments: tuple[Value, ...] = ()
 
@@ -459,7 +443,35 @@ def tensors_in(value: Value, depth: int = 4) -> Iterator[tuple[str, Tensor]]:
 
 
 __all__ = [
-    "MAYBE", "Bound", "Builtin", "Class", "Dict", "Distribution", "Exception_", "External", "Function", "GradContext", "GradScaler",
-    "Iterator_", "Known", "List", "Loader", "ModuleObject", "Node", "Number", "Object", "OptimizerObject", "Partial",
-    "Scheduler", "Scope", "Set", "Storage", "Super", "Symbol", "TensorMethod", "Turn", "Value", "tensors_in",
+    "MAYBE",
+    "Bound",
+    "Builtin",
+    "Class",
+    "Dict",
+    "Distribution",
+    "External",
+    "Function",
+    "GradContext",
+    "GradScaler",
+    "Known",
+    "List",
+    "Loader",
+    "ModuleObject",
+    "Node",
+    "Number",
+    "Object",
+    "OptimizerObject",
+    "Partial",
+    "PythonException",
+    "PythonIterator",
+    "Scheduler",
+    "Scope",
+    "Set",
+    "Storage",
+    "Super",
+    "Symbol",
+    "TensorMethod",
+    "Turn",
+    "Value",
+    "tensors_in",
 ]  # fmt: skip
