@@ -67,8 +67,8 @@ def _stepping(trace: Trace, backward: Backward) -> list[Optimizer]:
             cleared.update(id(t) for t in event.tensors)
         elif isinstance(event, Backward) and event.site is backward.site:
             break
-        elif isinstance(event, Stepped) and event.optimizer not in found:
-            if any(id(p) not in cleared for p in event.optimizer.parameters):
+        elif isinstance(event, Stepped) and any(id(p) not in cleared for p in event.optimizer.parameters):
+            if event.optimizer not in found:
                 found.append(event.optimizer)
     return found
 

@@ -19,7 +19,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         if later is not None:
             yield Claim(
                 write.site,
-                f"this makes `{target.name or 'the target'}` share memory with `{source.name or 'the source'}`, it copies nothing",
+                f"this makes `{target.name or 'the target'}` share memory with `{source.name or 'the source'}`: "
+                "nothing is copied",
                 (Reason(later.site, "this step changes both"),),
                 "copy the values: `target.data.copy_(source.data)`",
             )

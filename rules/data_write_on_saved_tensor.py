@@ -54,7 +54,7 @@ def _ignored(trace: Trace) -> Iterator[Claim]:
         name = tensor.name or "the tensor"
         yield Claim(
             write.site,
-            f"this write through `.data` is hidden from autograd: the gradient of `{name}` is as if it had not happened",
+            f"this write through `.data` is hidden from autograd: the gradient of `{name}` does not know of it",
             (
                 Reason(tensor.grad_fn.site, f"`{name}` is computed here"),
                 Reason(readers[0].site, "the written values are used here"),

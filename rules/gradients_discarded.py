@@ -60,7 +60,7 @@ def _reads_grad(write: Mutated) -> bool:
 
 
 def _outer_step(trace: Trace, cleared: Cleared, backward: Backward) -> Stepped | None:
-    """The step after a loop that was meant to accumulate, and whose every turn clears what the turn before has added."""
+    """The step after a loop that was meant to accumulate, and whose every turn clears what the last one added."""
     around = backward.turns[:-1]
     if not around or cleared.turns[:-1] != around or cleared.turns[-1][0] is not backward.turns[-1][0]:
         return None

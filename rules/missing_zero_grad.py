@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 continue
             before = loose.get(id(optimizer))
             if before is not None and latest is not None and _repeats(before[1], latest, before[0], event):
-                yield _claim(latest, before[0], event, optimizer)
+                yield _claim(latest, before[0], event)
             if latest is not None:
                 loose[id(optimizer)] = event, latest
 
@@ -60,7 +60,7 @@ def _known(
             continue
         if before is not None and backwards[-1].index > before.index and step.turns and not said:
             said = True
-            yield _claim(backwards[-1], before, step, step.optimizer)
+            yield _claim(backwards[-1], before, step)
         used[id(tensor)] = step
 
 
@@ -69,7 +69,7 @@ def _repeats(first: Backward, second: Backward, step: Stepped, again: Stepped) -
     return first is not second and first.site is second.site and step.site is again.site and bool(step.turns)
 
 
-def _claim(backward: Backward, before: Stepped, step: Stepped, optimizer: Optimizer) -> Claim:
+def _claim(backward: Backward, before: Stepped, step: Stepped) -> Claim:
     return Claim(
         backward.site,
         "gradients are not cleared between a step and this backward: it adds to what the step has already used",

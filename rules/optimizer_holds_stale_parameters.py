@@ -32,7 +32,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             said.add(id(built.optimizer))
             yield Claim(
                 assigned.site,
-                f"`{assigned.attribute}` is replaced after the optimizer was built: it goes on stepping the old parameters",
+                f"`{assigned.attribute}` is replaced after the optimizer was built, which keeps stepping the old one",
                 (
                     Reason(built.site, "the optimizer was given the old ones here"),
                     Reason(fed[0].site, "the loss depends on the new ones here"),
@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if foreign and copied and not any(key in own for found in later for key in found):
             yield Claim(
                 built.site,
-                "no backward reaches any parameter of this optimizer: the loss depends on copies made after it was built",
+                "no backward reaches a parameter of this optimizer: the loss depends on copies made after it was built",
                 (Reason(steps[0].site, "this step changes parameters that nothing uses"),),
                 "build the optimizer from the model that is trained",
             )

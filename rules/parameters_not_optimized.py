@@ -79,14 +79,15 @@ def _nearest(trace: Trace, leaf: Tensor, last: Built) -> Built:
 
 
 def _meant(trace: Trace) -> set[int]:
-    """Parameters that rest on purpose, or whose absence is another rule's: replaced, hidden in a list, made in forward."""
+    """Parameters that rest on purpose, or whose absence is another rule's: replaced, in a list, made in forward."""
     found: set[int] = set()
     for assigned in trace.told(Assigned):
         if isinstance(assigned.replaced, Module) or isinstance(assigned.value, (list, tuple, dict)):
             found.update(id(p) for p in _own(assigned.value))
-    for event in (*trace.told(Mode), *trace.told(Restored)):
-        if not isinstance(event, Mode) or event.training is NO:
-            found.update(id(p) for p in event.module.tensors())
+    modules = [mode.module for mode in trace.told(Mode) if mode.training is NO]
+    modules += [restored.module for restored in trace.told(Restored)]
+    for module in modules:
+        found.update(id(p) for p in module.tensors())
     for made in trace.told(Constructed):
         if any(frame.function == "forward" for frame in made.frame.stack()):
             found.update(id(p) for p in made.module.tensors())

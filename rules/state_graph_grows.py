@@ -19,7 +19,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if before.tensor is not stored.tensor and any(n is before.tensor.grad_fn for n in graph(node)):
             yield Claim(
                 stored.site,
-                f"`{stored.name}` carries its graph into the next iteration and nothing ever cuts it: it grows without end",
+                f"`{stored.name}` carries its graph into the next iteration and nothing cuts it: it grows without end",
                 (Reason(node.site, "each turn adds to the graph of the turn before"),),
                 "keep it detached: `self.hidden = hidden.detach()`",
             )

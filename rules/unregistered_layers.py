@@ -22,13 +22,12 @@ def check(trace: Trace) -> Iterator[Claim]:
         lost = [m for m in layers if not any(id(p) in registered for p in m.tensors())]
         if len(lost) < len(layers):
             continue
-        kind = {list: "list", tuple: "tuple"}.get(type(value).__mro__[-2], "list")
-        kind = "dict" if isinstance(value, dict) else kind
+        kind = "dict" if isinstance(value, dict) else "tuple" if isinstance(value, tuple) else "list"
         first = lost[0].site
         yield Claim(
             assigned.site,
-            f"`{assigned.attribute}` holds layers in a plain {kind}: they are not in `parameters()`, no optimizer trains "
-            "them, `.to()` does not move them",
+            f"`{assigned.attribute}` holds layers in a plain {kind}: they are not in `parameters()`, no optimizer "
+            "trains them, `.to()` does not move them",
             (Reason(first, "a layer with parameters"),) if first is not None else (),
             f"use `nn.Module{'Dict' if kind == 'dict' else 'List'}`",
         )

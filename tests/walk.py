@@ -79,10 +79,13 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
     kept, sys.argv = sys.argv, list(argv)
     torch.manual_seed(0)
     try:
-        with warnings.catch_warnings(), _plain_views(ran):
+        with warnings.catch_warnings(), _views(ran):
             warnings.simplefilter("ignore")
             exec(code, {"__name__": "__main__", "_look": look})  # noqa: S102
     except BaseException as error:  # noqa: BLE001 - whatever the program lets out
+        while error.__context__ is not None:
+            # What a `finally` raises after it is a consequence.
+            error = error.__context__
         ran.error = error
         trace = error.__traceback__
         while trace is not None:
@@ -95,11 +98,12 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
     return ran
 
 
-def _plain_views(ran: Ran) -> contextlib.AbstractContextManager[object]:
-    """Takes `requires_grad` from views that are made with grad mode off.
+def _views(ran: Ran) -> contextlib.AbstractContextManager[object]:
+    """Irons out two oddities of torch (2.13) about views.
 
-    Torch (2.13) says that `x[0]` requires grad where `x` does, also under `no_grad`; yet it is a leaf, nothing flows
-    through it to `x`, and torch refuses to change it in place.  For shadow it is cut like any other result there.
+    It says that `x[0]` requires grad where `x` does, also under `no_grad`; yet that is a leaf, nothing flows through
+    it to `x`, and torch refuses to change it in place.  For shadow it is cut like any other result there.
+    And it takes a view for a leaf whose base has since become part of a graph, unless someone asks for `grad_fn`.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -107,13 +111,17 @@ def _plain_views(ran: Ran) -> contextlib.AbstractContextManager[object]:
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+            given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+            if "__get__" not in getattr(func, "__qualname__", "__get__"):
+                for value in given:
+                    if value._is_view():
+                        _ = value.grad_fn
             result = func(*args, **(kwargs or {}))
             if torch.is_grad_enabled():
                 return result
-            given = {id(value) for value in tree_leaves(args)}
 
             def plain(value: Any) -> Any:
-                if not isinstance(value, torch.Tensor) or id(value) in given or not value._is_view():
+                if not isinstance(value, torch.Tensor) or any(value is one for one in given) or not value._is_view():
                     return value
                 if not value.requires_grad or not value.is_leaf:
                     return value

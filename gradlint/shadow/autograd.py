@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gradlint.facts import Op
@@ -75,7 +75,7 @@ class Autograd:
     # -- unknown values as tensors
 
     def as_tensor(self, value: Value) -> Tensor | None:
-        """`value` as a tensor; None where it is something else.  An unknown becomes a tensor of which little is known."""
+        """`value` as a tensor; None where it is something else.  An unknown becomes one of which little is known."""
         if isinstance(value, Tensor):
             return value
         if type(value) is not Symbol:
@@ -138,7 +138,7 @@ class Autograd:
         bound: dict[str, Value],
         module: Module | None = None,
         extra: Sequence[Tensor] = (),
-        keeps: dict[str, tuple[str, ...]] | None = None,
+        keeps: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Value:
         """The result of applying `op` to the operands `bound`; `extra` are a layer's own parameters."""
         operands = self.operands(fact, bound)
@@ -181,7 +181,7 @@ class Autograd:
 
     def operands(self, fact: Op | None, bound: dict[str, Value]) -> dict[str, list[Tensor]]:
         """The tensors among the operands; an unknown counts as one where the operation takes a gradient for it."""
-        found = {}
+        found: dict[str, list[Tensor]] = {}
         for at, (name, value) in enumerate(bound.items()):
             if type(value) is Symbol and value.tensor is None and at and (fact is None or name not in fact.keeps):
                 found[name] = []
@@ -211,7 +211,7 @@ class Autograd:
 
     @staticmethod
     def saved(
-        table: dict[str, tuple[str, ...]],
+        table: Mapping[str, tuple[str, ...]],
         operands: dict[str, list[Tensor]],
         extra: Sequence[Tensor],
         results: Sequence[Tensor],
@@ -258,7 +258,8 @@ class Autograd:
             if tensor.requires_grad is YES:
                 result.cuts = (event,)
         if how == "data":
-            result.data_of = tensor.data_of or tensor
+            result.data_of = tensor
+        result.data_of = tensor.data_of or result.data_of
         result.grad_of = tensor.grad_of
         return result
 

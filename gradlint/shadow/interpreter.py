@@ -7,6 +7,7 @@ carry meaning, never through `visit` or `children`.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -292,9 +293,9 @@ class Interpreter(Autograd):
     def discard(self, call: cst.Call, result: Value) -> None:
         """Tell where a pure tensor operation's result is dropped."""
         tensors = result if isinstance(result, tuple) else (result,)
-        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-            if not (isinstance(result, Symbol) and isinstance(call.func, cst.Attribute)):
-                return
+        known = bool(tensors) and all(isinstance(t, Tensor) for t in tensors)
+        if not known and not (isinstance(result, Symbol) and isinstance(call.func, cst.Attribute)):
+            return
         name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         dropped = self.dropped
         if dropped is None or dropped[0] is not call:
@@ -343,7 +344,7 @@ class Interpreter(Autograd):
             right = self.evaluate(node.value)
             new = self.augmented(node, name, python_operator, old, right)
             self.assign_name(target.value, new)
-            self.grown(node, new, right, old, target.value)
+            self.grown(node, new, right, target.value)
         elif isinstance(target, cst.Attribute):
             owner = self.evaluate(target.value)
             old = self.attribute(owner, target.attr.value, target)
@@ -351,7 +352,7 @@ class Interpreter(Autograd):
             new = self.augmented(node, name, python_operator, old, right)
             if not (isinstance(owner, Tensor) and target.attr.value == "data"):
                 self.set_attribute(owner, target.attr.value, new, node)
-            self.grown(node, new, right, old, target.attr.value)
+            self.grown(node, new, right, target.attr.value)
         elif isinstance(target, cst.Subscript):
             owner, key = self.evaluate(target.value), self.key(target)
             old = self.item(owner, key, target)
@@ -365,7 +366,7 @@ class Interpreter(Autograd):
                     owner.storage.version += 1
             else:
                 self.set_item(owner, key, new, node)
-            self.grown(node, new, right, old, "")
+            self.grown(node, new, right, "")
         else:
             self.evaluate(node.value)
 
@@ -383,7 +384,7 @@ class Interpreter(Autograd):
             return old
         return self.binary(node, name, apply, old, right)
 
-    def grown(self, node: cst.CSTNode, new: Value, right: Value, old: Value, name: str) -> None:
+    def grown(self, node: cst.CSTNode, new: Value, right: Value, name: str) -> None:
         """A running sum in a loop keeps every graph that went into it."""
         if not self.turns:
             return
@@ -440,10 +441,8 @@ class Interpreter(Autograd):
 
     def run_Del(self, node: Any) -> None:
         targets = node.target.elements if isinstance(node.target, cst.Tuple) else [node.target]
-        for target in targets:
-            target = getattr(target, "value", target) if not isinstance(target, cst.CSTNode) else target
-            if isinstance(target, cst.Element):
-                target = target.value
+        for element in targets:
+            target = element.value if isinstance(element, cst.Element) else element
             if isinstance(target, cst.Name):
                 self.scope.names.pop(target.value, None)
             elif isinstance(target, cst.Subscript):
@@ -451,10 +450,8 @@ class Interpreter(Autograd):
                 if isinstance(owner, dict):
                     owner.pop(key, None)
                 elif isinstance(owner, list) and isinstance(key, (int, slice)):
-                    try:
+                    with contextlib.suppress(IndexError, TypeError):
                         del owner[key]
-                    except (IndexError, TypeError):
-                        pass
             elif isinstance(target, cst.Attribute):
                 owner = self.evaluate(target.value)
                 getattr(owner, "attributes", {}).pop(target.attr.value, None)
@@ -497,9 +494,8 @@ class Interpreter(Autograd):
             if file is not None:
                 for name, value in list(self.file(file).names.items()):
                     if not name.startswith("_"):
-                        if isinstance(value, Chunk):
-                            value = self.lookup_in(self.file(file), name)
-                        self.scope.names[name] = value
+                        defined = isinstance(value, Chunk)
+                        self.scope.names[name] = self.lookup_in(self.file(file), name) if defined else value
             elif base == "torch.nn" or base.startswith("torch"):
                 self.scope.names["*" + base] = External(base)
             return
@@ -575,9 +571,9 @@ class Interpreter(Autograd):
             cls.names.pop("@class", None)
         finally:
             self.scope = saved
-        for name, value in cls.names.items():
-            if isinstance(value, Function) and value.cls is None:
-                value.cls = cls
+        for member in cls.names.values():
+            if isinstance(member, Function) and member.cls is None:
+                member.cls = cls
         value: Value = cls
         for decorator in reversed(node.decorators):
             self.evaluate(decorator.decorator)
@@ -592,9 +588,9 @@ class Interpreter(Autograd):
     def fields(node: Any) -> list[str]:
         found = []
         for line in node.body.body:
-            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-                if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
-                    found.append(small.target.value)
+            smalls = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+            annotated = [s.target for s in smalls if isinstance(s, cst.AnnAssign)]
+            found.extend(target.value for target in annotated if isinstance(target, cst.Name))
         return found
 
     def run_If(self, node: Any) -> str | None:
@@ -751,10 +747,10 @@ class Interpreter(Autograd):
                 if item.asname is not None:
                     self.bind(item.asname.name, entered, node)
             return self.block(node.body.body)
-        except Raised as raised:
+        except Raised:
             if expecting:
                 return None
-            raise raised
+            raise
         finally:
             self.expecting_errors -= expecting
             for leave in reversed(left):
@@ -780,10 +776,8 @@ class Interpreter(Autograd):
         return manager
 
     def swallow(self, function: Value, arguments: list[Value], node: cst.CSTNode) -> None:
-        try:
+        with contextlib.suppress(Raised):
             self.call(function, arguments, {}, node)
-        except Raised:
-            pass
 
     def switch_grad(self, enabled: bool, node: cst.CSTNode, scoped: bool) -> None:
         self.grad_enabled = enabled
@@ -829,7 +823,7 @@ class Interpreter(Autograd):
         if isinstance(value, (*_PLAIN, tuple)):
             return bool(value)
         if isinstance(value, ModuleObject):
-            return True if value.layer not in ("ModuleList", "ModuleDict") or value.children else False
+            return value.layer not in ("ModuleList", "ModuleDict") or bool(value.children)
         return True
 
     def truth(self, value: Value, node: cst.CSTNode) -> bool:
@@ -989,7 +983,7 @@ class Interpreter(Autograd):
         return ...
 
     def eval_FormattedString(self, node: Any) -> Value:
-        parts = []
+        parts: list[str | None] = []
         for part in node.parts:
             if isinstance(part, cst.FormattedStringText):
                 parts.append(part.value)

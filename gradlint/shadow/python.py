@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from gradlint.shadow.values import (
     Turn,
     Value,
 )
-from gradlint.trace import NO, YES, Exhausted, Module, Optimizer, Site, Stored, Tensor
+from gradlint.trace import NO, YES, Assigned, Exhausted, Module, Optimizer, Site, Stored, Tensor
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -67,7 +68,7 @@ def iterate(run: Interpreter, value: Value, node: cst.CSTNode, turns: int) -> It
             at += 1
         if not value and value.open:
             yield from _unknown_items(run, value, turns)
-    elif isinstance(value, (tuple, list, range)) or isinstance(value, str):
+    elif isinstance(value, (tuple, list, range, str)):
         yield from value[:_MOST_ITEMS]
     elif isinstance(value, ModuleObject):
         if value.layer in ("ModuleDict", "ParameterDict"):
@@ -291,7 +292,7 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
                 for inner, tensor in value.named_tensors():
                     tensor.name = f"{owner.name}.{key}.{inner}" if owner.name else f"{key}.{inner}"
             run.tell(
-                torch.Assigned(
+                Assigned(
                     site=site,
                     frame=run.frame,
                     owner=owner,
@@ -310,10 +311,8 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
             run.call(method, [key, value], {}, node)
     elif isinstance(owner, Symbol):
         torch.store(run, site, value, "item", "", grows=False)
-        try:
+        with contextlib.suppress(TypeError):
             owner.items[key] = value
-        except TypeError:
-            pass
 
 
 # -- attributes of what Python knows
@@ -450,10 +449,8 @@ def _get(run: Interpreter, owner: dict[Value, Value], site: ShadowSite, a: list[
         return Symbol()
     if getattr(owner, "open", True) or isinstance(key, Symbol):
         symbol = Symbol(key if isinstance(key, str) else "")
-        try:
+        with contextlib.suppress(TypeError):
             owner[key] = symbol
-        except TypeError:
-            pass
         return symbol
     return default
 

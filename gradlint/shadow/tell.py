@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -66,8 +67,8 @@ _WORTH = re.compile(
     r"backward|detach|\.data\b|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_|state_dict\(\)"
 )
 _WORTH_IN_MODULE = re.compile(
-    r"[a-z0-9]_\(|[-+*/]=|\]\s*=[^=]|inplace|detach|\.data\b|requires?_grad|numpy|nn\.\w+\(.*\)\(|append\(|= \[|Parameter"
-    r"|\d\s*=\s*nn|chunk\(|split\(|\.item\("
+    r"[a-z0-9]_\(|[-+*/]=|\]\s*=[^=]|inplace|detach|\.data\b|requires?_grad|numpy|nn\.\w+\(.*\)\(|append\(|= \["
+    r"|Parameter|\d\s*=\s*nn|chunk\(|split\(|\.item\("
 )
 _BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
 _RUNS = re.compile(r"__main__|backward|\(")
@@ -165,10 +166,8 @@ def _instance(run: Interpreter, cls: Class, node: cst.CSTNode) -> Value:
     except KeyError:
         init = None
     if isinstance(init, Function) and not isinstance(made, Symbol):
-        try:
+        with contextlib.suppress(Raised):
             run.call_entry(init, made, node)
-        except Raised:
-            pass
     elif not isinstance(made, Symbol):
         torch.initialize(run, made, [], {}, node)
         if "@dataclass" in cls.names:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradlint import facts
 from gradlint.facts import Op
+from gradlint.program import File
 from gradlint.shadow import python
 from gradlint.shadow.autograd import joined
 from gradlint.shadow.chunks import ShadowSite
@@ -215,9 +216,7 @@ def bind_operands(fact: Op | None, values: Arguments, keywords: Keywords) -> dic
             bound[last] = List([held, value]) if not isinstance(held, List) else List([*held, value])
         else:
             bound[f"operand{i}"] = value
-    for name, value in keywords.items():
-        bound[name] = value
-    return bound
+    return {**bound, **keywords}
 
 
 def form_of(name: str, values: Arguments, keywords: Keywords) -> str:
@@ -276,9 +275,10 @@ def apply_fact(
 
 def note_value(result: Value, values: Arguments) -> None:
     """Log-probabilities stay such through sums and views."""
-    if isinstance(result, Tensor) and len(values) >= 1 and isinstance(values[0], Tensor):
-        if values[0].note == "log_prob" and not any(isinstance(v, Tensor) for v in values[1:]):
-            result.note = "log_prob"
+    first, *others = values or [None]
+    scored = isinstance(first, Tensor) and first.note == "log_prob"
+    if scored and isinstance(result, Tensor) and not any(isinstance(v, Tensor) for v in others):
+        result.note = "log_prob"
 
 
 def apply_method(
@@ -645,7 +645,7 @@ def set_attribute(run: Interpreter, owner: Value, name: str, value: Value, node:
         owner.function.attributes[name] = value
     elif hasattr(owner, "attributes"):
         owner.attributes[name] = value
-    elif isinstance(owner, python.File):
+    elif isinstance(owner, File):
         run.file(owner).names[name] = value
 
 
@@ -810,7 +810,7 @@ def fill_layer(
         return
     fact = facts.layer(layer)
     if fact is None:
-        module.opaque = layer not in ("Module",)
+        module.opaque = layer != "Module"
         return
     inplace = keywords.get("inplace")
     if inplace is None and fact.inplace_argument:
@@ -915,7 +915,7 @@ def fill_optimizer(
         optimizer.parameters, optimizer.complete = parameter_list(run, value, site.node)
     groups = List()
     named = isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
-    if named:
+    if isinstance(value, (list, tuple)) and named:
         for group in value:
             params = group.get("params") if isinstance(group, dict) else None
             held, whole = (
@@ -958,11 +958,16 @@ def new_optimizer(
 # -- methods of modules and optimizers
 
 
+def _bound_builtin(table: dict[str, Callable[..., Value]], name: str, owner: Value) -> Builtin:
+    method = table[name]
+    return Builtin(name, lambda run, site, a, k: method(run, owner, site, a, k))
+
+
 def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode, via_super: bool = False) -> Value:
     if isinstance(owner, ModuleObject):
         if name == "training":
             return True if owner.training is YES else False if owner.training is NO else Symbol("training")
-        if name in ("__init__",):
+        if name == "__init__":
             return Builtin(name, lambda run, site, a, k: initialize(run, owner, a, k, node))
         if name == "forward" and owner.layer:
             return Builtin(name, lambda run, site, a, k: call_layer(run, owner, a, k, site.node))
@@ -972,13 +977,11 @@ def external_method(run: Interpreter, owner: Value, name: str, node: cst.CSTNode
             wanted = ModuleObject if name == "_modules" else Tensor
             held = {n: v for n, v in owner.members() if isinstance(v, wanted)} if name != "_buffers" else {}
             return Dict(held, open=True)
-        method = _MODULE_METHODS.get(name)
-        if method is not None:
-            return Builtin(name, lambda run, site, a, k: method(run, owner, site, a, k))
+        if name in _MODULE_METHODS:
+            return _bound_builtin(_MODULE_METHODS, name, owner)
         if owner.layer in ("Sequential", "ModuleList", "ParameterList", "ModuleDict", "ParameterDict"):
-            method = _CONTAINER_METHODS.get(name)
-            if method is not None:
-                return Builtin(name, lambda run, site, a, k: method(run, owner, site, a, k))
+            if name in _CONTAINER_METHODS:
+                return _bound_builtin(_CONTAINER_METHODS, name, owner)
             if owner.keys and name in owner.keys:
                 return owner.children[owner.keys.index(name)]
         if owner.layer in ("DataParallel", "DistributedDataParallel") and not via_super:
@@ -1238,7 +1241,7 @@ def _optimizer_zero_grad(
 
 
 def grouped(run: Interpreter, owner: OptimizerObject, site: ShadowSite) -> list[Tensor] | None:
-    """The parameters in an optimizer's `param_groups`, which may be another optimizer's; None where not all are known."""
+    """The parameters in an optimizer's `param_groups`, which may be another's; None where not all are known."""
     groups = owner.attributes.get("param_groups")
     if not isinstance(groups, list):
         return None
@@ -1368,7 +1371,7 @@ def call_layer(
     )
     if fact.nested and isinstance(result, tuple):
         flat = list(result)
-        result = tuple(flat.pop(0) if n == 0 else tuple(flat.pop(0) for _ in range(n)) for n in fact.nested)
+        return tuple(flat.pop(0) if n == 0 else tuple(flat.pop(0) for _ in range(n)) for n in fact.nested)
     return result
 
 
@@ -1728,9 +1731,8 @@ def _tensor(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Va
         else:
             flat.append(value)
     cuts = list(run.cuts_of(flat))
-    for value in flat:
-        if isinstance(value, Tensor) and value.requires_grad is YES:
-            cuts.append(run.cut(site, run.edge(value), made, "tensor"))
+    trained = [v for v in flat if isinstance(v, Tensor) and v.requires_grad is YES]
+    cuts.extend(run.cut(site, run.edge(tensor), made, "tensor") for tensor in trained)
     made.cuts = tuple(cuts[-8:])
     return made
 
