@@ -67,9 +67,9 @@ def _stepping(trace: Trace, backward: Backward) -> list[Optimizer]:
             cleared.update(id(t) for t in event.tensors)
         elif isinstance(event, Backward) and event.site is backward.site:
             break
-        elif isinstance(event, Stepped) and any(id(p) not in cleared for p in event.optimizer.parameters):
-            if event.optimizer not in found:
-                found.append(event.optimizer)
+        elif isinstance(event, Stepped):
+            uses = any(id(p) not in cleared for p in event.optimizer.parameters)
+            found += [event.optimizer] if uses and event.optimizer not in found else []
     return found
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from programs import FLAGS, LOOKED_AT
+from programs import FLAGS, LOOKED_AT, Writer
 from walk import UNKNOWN, Look, Ran, Seen, bound_names, run, tell
 
 from gradlint.rules import rules
@@ -242,7 +243,7 @@ def never_had_a_graph(trace: Trace, line: int) -> bool:
 
 
 def a_number_was_kept(trace: Trace, line: int) -> bool:
-    """Whether backward goes there through `x * 2` or `x / 2`: torch frees the number too, which shadow does not know."""
+    """Whether backward goes there through `x * 2` or `x / 2`: torch frees the number too; the facts do not say so."""
     backwards = [b for b in trace.told(Backward) if b.site.span.line == line]
     return any(n.op.strip("_") in ("mul", "div") and not n.saved for b in backwards for n in sure_graph(b.edge))
 
@@ -287,3 +288,44 @@ def compare_unknown(source: str, score: Counter[str]) -> list[str]:
                     found = difference(look, path.seen[look][0], ran.seen[look][0], score)
                     wrong += [f"{text} with {outcome}" for text in found]
     return wrong
+
+
+PROGRAMS = int(os.environ.get("GRADLINT_PROGRAMS", "400"))
+"""How many programs are written in all; a fifth of them asks unknown flags."""
+PORTION = 40
+portions = range(0, PROGRAMS // 5 * 4, PORTION)
+
+
+@pytest.mark.parametrize("first", portions)
+def test_programs_are_told_as_torch_runs_them(first: int, record_property: Callable[[str, object], None]) -> None:
+    score: Counter[str] = Counter()
+    for seed in range(first, first + PORTION):
+        source = Writer(seed, daring=0.25 if seed % 2 else 0.6).program()
+        wrong = compare_concrete(source, score)
+        assert not wrong, f"seed {seed}\n" + "\n".join(wrong) + f"\n{numbered(source)}"
+    for gap in [name for name in score if name.startswith("gap: ")]:
+        record_property("missed", gap[5:])
+    assert score["maybe"] < score["sure"] / 50, "too much is not known"
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS // 5, PORTION))
+def test_paths_hold_for_every_outcome_of_what_is_unknown(first: int) -> None:
+    score: Counter[str] = Counter()
+    for seed in range(first, first + PORTION):
+        source = Writer(seed, unknown=True).program()
+        wrong = compare_unknown(source, score)
+        assert not wrong, f"seed {seed}\n" + "\n".join(wrong) + f"\n{numbered(source)}"
+    assert score["maybe"] < score["sure"] / 50, "too much is not known"
+
+
+def numbered(source: str) -> str:
+    return "\n".join(f"{number:3} {line}" for number, line in enumerate(source.splitlines(), 1))
+
+
+def test_programs_raise_what_torch_can() -> None:
+    """The generated programs meet every error that a rule speaks of."""
+    met: Counter[str] = Counter()
+    for seed in range(0, 200, 2):
+        error = run(Writer(seed, daring=0.6).program()).error
+        met.update(names[0] for text, names in SAYS.items() if text in str(error))
+    assert met.keys() == {names[0] for names in SAYS.values()}, met

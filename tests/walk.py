@@ -10,9 +10,9 @@ import contextlib
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -83,11 +83,9 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
             warnings.simplefilter("ignore")
             exec(code, {"__name__": "__main__", "_look": look})  # noqa: S102
     except BaseException as error:  # noqa: BLE001 - whatever the program lets out
-        while error.__context__ is not None:
-            # What a `finally` raises after it is a consequence.
-            error = error.__context__
-        ran.error = error
-        trace = error.__traceback__
+        # What a `finally` raises after torch's refusal is a consequence of it.
+        ran.error = first = next((e for e in reversed(_chain(error)) if isinstance(e, RuntimeError)), error)
+        trace = first.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == "<program>":
                 ran.line = trace.tb_lineno
@@ -96,6 +94,10 @@ def run(source: str, looks: Iterable[Look] = (), argv: Sequence[str] = ("program
         sys.argv = kept
         torch.set_grad_enabled(True)
     return ran
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    return [] if error is None else [error, *_chain(error.__context__)]
 
 
 def _views(ran: Ran) -> contextlib.AbstractContextManager[object]:
@@ -110,7 +112,13 @@ def _views(ran: Ran) -> contextlib.AbstractContextManager[object]:
     from torch.utils._pytree import tree_leaves, tree_map
 
     class Mode(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
             given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
             if "__get__" not in getattr(func, "__qualname__", "__get__"):
                 for value in given:
@@ -120,7 +128,7 @@ def _views(ran: Ran) -> contextlib.AbstractContextManager[object]:
             if torch.is_grad_enabled():
                 return result
 
-            def plain(value: Any) -> Any:
+            def plain(value: object) -> object:
                 if not isinstance(value, torch.Tensor) or any(value is one for one in given) or not value._is_view():
                     return value
                 if not value.requires_grad or not value.is_leaf:
@@ -157,7 +165,7 @@ class _Recorder(ast.NodeTransformer):
             made += ast.parse(f"_look({look.line}, {look.expression!r}, {look.expression})").body
         for added in made[1:]:
             for node in ast.walk(added):
-                if hasattr(node, "lineno"):
+                if isinstance(node, (ast.expr, ast.stmt)):
                     node.lineno = node.end_lineno = statement.lineno
         return made
 
@@ -212,7 +220,7 @@ class _Watcher(Interpreter):
         return signal
 
 
-def _of_shadow(run: Interpreter, value: Any) -> Seen:
+def _of_shadow(run: Interpreter, value: object) -> Seen:
     if isinstance(value, Symbol) and value.tensor is not None:
         value = value.tensor
     if isinstance(value, Tensor):
@@ -262,6 +270,8 @@ def bound_names(source: str) -> list[Look]:
     """A look at every name that a simple statement binds, changes or calls a method of."""
     looks = []
     for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.stmt):
+            continue
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
             targets = node.targets
@@ -270,8 +280,9 @@ def bound_names(source: str) -> list[Look]:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             targets = [node.value.func]
         for target in targets:
-            while isinstance(target, (ast.Attribute, ast.Subscript)):
-                target = target.value
-            if isinstance(target, ast.Name) and target.id != "super" and not target.id.startswith("_"):
-                looks.append(Look(node.end_lineno or 0, target.id))
+            root: ast.expr = target
+            while isinstance(root, (ast.Attribute, ast.Subscript)):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id != "super" and not root.id.startswith("_"):
+                looks.append(Look(node.end_lineno or 0, root.id))
     return looks

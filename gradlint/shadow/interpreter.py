@@ -586,7 +586,7 @@ class Interpreter(Autograd):
 
     @staticmethod
     def fields(node: Any) -> list[str]:
-        found = []
+        found: list[str] = []
         for line in node.body.body:
             smalls = line.body if isinstance(line, cst.SimpleStatementLine) else ()
             annotated = [s.target for s in smalls if isinstance(s, cst.AnnAssign)]

@@ -1793,8 +1793,15 @@ def _autograd_grad(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords
 
 
 def _autograd_backward(run: Interpreter, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
-    for root in run.flat(a[0] if a else k.get("tensors")):
-        backward(run, site, root, k)
+    roots = run.flat(a[0] if a else k.get("tensors"))
+    if len(roots) == 1:
+        backward(run, site, roots[0], k)
+    elif roots:
+        # One pass over all of them together.
+        edges = tuple(run.edge(root) for root in roots)
+        joint = Tensor(requires_grad=joined(e.requires_grad for e in edges), site=site)
+        joint.grad_fn = Node("backward", site, edges, index=len(run.trace.events))
+        backward(run, site, joint, k)
     return None
 
 
