@@ -19,7 +19,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         elif isinstance(event, Scaler):
             unscaled = unscaled or event.call == "unscale_"
         elif isinstance(event, Backward) and event.wanted is None:
-            added = event if first is not None else None
+            # A loss that is divided is one that accumulates; a skipped batch looks the same but for that.
+            added = event if first is not None and _divided(event) else None
         elif isinstance(event, Clipped):
             if first is not None and added is not None and first.site is event.site and stepping and not unscaled:
                 yield Claim(
@@ -29,3 +30,12 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "clip once, right before `optimizer.step()`",
                 )
             first = event
+
+
+def _divided(backward: Backward) -> bool:
+    node = backward.edge.grad_fn
+    while node is not None and len(node.inputs) == 1:
+        if node.op in ("div", "div_", "mul", "mul_"):
+            return True
+        node = node.inputs[0].grad_fn
+    return False

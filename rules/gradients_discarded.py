@@ -68,7 +68,8 @@ def _outer_step(trace: Trace, cleared: Cleared, backward: Backward) -> Stepped |
     steps = trace.told(Stepped)
     if any(turn[0] is loop for step in steps for turn in step.turns):
         return None
-    return next((s for s in steps if s.index > cleared.index and s.turns == around and s.frame is cleared.frame), None)
+    frames = list(cleared.frame.stack())
+    return next((s for s in steps if s.index > cleared.index and s.turns == around and s.frame in frames), None)
 
 
 def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:

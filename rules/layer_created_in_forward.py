@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, Assigned, Called, Constructed, Module, Trace
+from gradlint.trace import NO, Assigned, Backward, Built, Called, Constructed, Module, Stepped, Trace, leaves
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -13,7 +13,10 @@ def check(trace: Trace) -> Iterator[Claim]:
         if forward is None or any(f.function == "__init__" for f in frames):
             continue
         module = event.module
-        if id(module) in kept or id(module) not in called:
+        if id(module) in kept:
+            yield from _late(trace, event)
+            continue
+        if id(module) not in called:
             continue
         if any(p.requires_grad is not NO for p in module.tensors()):
             yield Claim(
@@ -22,6 +25,27 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (Reason(called[id(module)].site, "used here and thrown away"),),
                 "build it in `__init__` and keep it on `self`",
             )
+
+
+def _late(trace: Trace, made: Constructed) -> Iterator[Claim]:
+    """A layer that the first forward registers, when the optimizer already has its parameters."""
+    optimized = trace.optimized()
+    own = {id(p) for p in made.module.tensors() if p.requires_grad is not NO}
+    built = next((b for b in trace.told(Built) if b.index < made.index), None)
+    if optimized is None or built is None or own & optimized or not trace.whole_program:
+        return
+    trained = next((b for b in trace.told(Backward) if own & {id(leaf) for leaf in leaves(b.edge.grad_fn)}), None)
+    stepped = any(step.optimizer is built.optimizer and step.index > made.index for step in trace.told(Stepped))
+    if trained is not None and stepped:
+        yield Claim(
+            made.site,
+            f"`{made.module.kind}` is made by the first forward, after the optimizer was built: it is never trained",
+            (
+                Reason(built.site, "the optimizer was given its parameters here"),
+                Reason(trained.site, "the loss depends on the new layer"),
+            ),
+            "make it in `__init__`, or run one forward before the optimizer is built",
+        )
 
 
 def _modules(value: object) -> Iterator[Module]:

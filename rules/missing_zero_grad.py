@@ -2,7 +2,7 @@ import re
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import YES, Backward, Cleared, Escaped, Optimizer, Stepped, Tensor, Trace, leaves
+from gradlint.trace import YES, Backward, Cleared, Escaped, Mutated, Optimizer, Stepped, Tensor, Trace, leaves
 
 _MAY_CLEAR = re.compile(r"(?i)zero|clear|reset|optim|step|closure|hook|backward$")
 
@@ -10,7 +10,8 @@ _MAY_CLEAR = re.compile(r"(?i)zero|clear|reset|optim|step|closure|hook|backward$
 def check(trace: Trace) -> Iterator[Claim]:
     # Per parameter: the backward calls since it was cleared, and the step that used its gradient.
     reached: dict[int, list[Backward]] = {}
-    used: dict[int, Stepped] = {}
+    used: dict[int, Stepped | Mutated] = {}
+    steps: list[Stepped] = []
     # The same for optimizers whose parameters are not known.
     loose: dict[int, tuple[Stepped, Backward]] = {}
     latest: Backward | None = None
@@ -34,10 +35,14 @@ def check(trace: Trace) -> Iterator[Claim]:
                 loose.clear()
                 if any(isinstance(v, Optimizer) for v in event.values):
                     used.clear()
-        elif isinstance(event, Stepped) and not event.closure:
+        elif isinstance(event, Mutated) and (updated := _by_hand(event)) is not None:
+            yield from _known(event, [updated], reached, used)
+        elif isinstance(event, Stepped) and (event.optimizer.complete or not event.closure):
             optimizer = event.optimizer
             if optimizer.complete:
                 yield from _known(event, optimizer.parameters, reached, used)
+                yield from _left_by_another(event, reached, steps)
+                steps.append(event)
                 continue
             before = loose.get(id(optimizer))
             if before is not None and latest is not None and _repeats(before[1], latest, before[0], event):
@@ -47,7 +52,10 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 
 def _known(
-    step: Stepped, parameters: list[Tensor], reached: dict[int, list[Backward]], used: dict[int, Stepped]
+    step: Stepped | Mutated,
+    parameters: list[Tensor],
+    reached: dict[int, list[Backward]],
+    used: dict[int, Stepped | Mutated],
 ) -> Iterator[Claim]:
     said = False
     for tensor in parameters:
@@ -55,7 +63,8 @@ def _known(
         if not backwards or tensor.requires_grad is not YES:
             continue
         before = used.get(id(tensor))
-        if before is not None and before.scaler is not None and step.scaler is None:
+        scaled = isinstance(before, Stepped) and before.scaler is not None
+        if scaled and isinstance(step, Stepped) and step.scaler is None:
             # Stepped past the scaler: that is the fault.
             continue
         if before is not None and backwards[-1].index > before.index and step.turns and not said:
@@ -64,12 +73,44 @@ def _known(
         used[id(tensor)] = step
 
 
+def _by_hand(write: Mutated) -> Tensor | None:
+    """The parameter that a hand-written update changes by its gradient."""
+    leaf = write.tensor.data_of or write.tensor
+    by_gradient = write.value is not None and (write.value.grad_of is leaf or write.value.note == "gradient")
+    return leaf if write.by is None and by_gradient and leaf.grad_fn is None and leaf.requires_grad is YES else None
+
+
+def _left_by_another(step: Stepped, reached: dict[int, list[Backward]], steps: list[Stepped]) -> Iterator[Claim]:
+    """Gradients that another optimizer's loss has left here, added to those of this optimizer's own loss."""
+    own = {id(p) for p in step.optimizer.parameters}
+    for tensor in step.optimizer.parameters:
+        backwards = reached.get(id(tensor), [])
+        if len(backwards) < 2 or not step.turns:
+            continue
+        first, last = backwards[0], backwards[-1]
+        theirs = {id(leaf) for leaf in leaves(first.edge.grad_fn)} - own
+        for other in steps:
+            used = {id(p) for p in other.optimizer.parameters}
+            if first.index < other.index < last.index and used & theirs and id(tensor) not in used:
+                yield Claim(
+                    last.site,
+                    "this adds to gradients that another loss has left in the same parameters",
+                    (
+                        Reason(first.site, "another loss leaves gradients here"),
+                        Reason(other.site, "its own optimizer steps here, and these are left"),
+                        Reason(step.site, "this step uses both"),
+                    ),
+                    "call `zero_grad()` of this optimizer right before its own backward",
+                )
+                return
+
+
 def _repeats(first: Backward, second: Backward, step: Stepped, again: Stepped) -> bool:
     """Whether both are the same calls in two turns of one loop."""
     return first is not second and first.site is second.site and step.site is again.site and bool(step.turns)
 
 
-def _claim(backward: Backward, before: Stepped, step: Stepped) -> Claim:
+def _claim(backward: Backward, before: Stepped | Mutated, step: Stepped | Mutated) -> Claim:
     return Claim(
         backward.site,
         "gradients are not cleared between a step and this backward: it adds to what the step has already used",

@@ -7,25 +7,32 @@ on_every_path = True
 
 
 def check(trace: Trace) -> Iterator[Claim]:
-    if not trace.whole_program or trace.told(Stepped):
+    if not trace.whole_program or any(isinstance(v, Optimizer) for e in trace.told(Escaped) for v in e.values):
         return
-    if any(isinstance(v, Optimizer) for e in trace.told(Escaped) for v in e.values):
-        return
+    stepped = {id(step.optimizer) for step in trace.told(Stepped)}
+    others = bool(stepped)
+    # An optimizer may step through another that holds the same parameters.
+    moved = {id(p) for step in trace.told(Stepped) for p in step.optimizer.parameters}
     cleared = {id(e.optimizer): e for e in trace.told(Cleared) if e.optimizer is not None and e.turns}
     for built in trace.told(Built):
         own = {id(p) for p in built.optimizer.parameters}
         clear = cleared.get(id(built.optimizer))
-        if clear is None or any(id(e.tensor) in own and e.index > clear.index for e in trace.told(Mutated)):
+        if clear is None or id(built.optimizer) in stepped or own & moved:
+            continue
+        if any(id(e.tensor) in own and e.index > clear.index for e in trace.told(Mutated)):
             continue
         for backward in trace.told(Backward):
             if backward.turns and any(id(leaf) in own for leaf in leaves(backward.edge.grad_fn)):
+                missing = "this optimizer never steps" if others else "no optimizer ever steps"
                 yield Claim(
-                    backward.site,
-                    "gradients are computed and cleared in every turn, but no optimizer ever steps",
+                    backward.site if not others else clear.site,
+                    f"gradients are computed and cleared in every turn, but {missing}",
                     (
                         Reason(built.site, "this optimizer holds the parameters"),
-                        Reason(clear.site, "their gradients are thrown away here"),
+                        Reason(backward.site, "their gradients are computed here"),
+                        Reason(clear.site, "and thrown away here"),
                     ),
                     "call `optimizer.step()` after the backward",
+                    about=built.site,
                 )
-                return
+                break

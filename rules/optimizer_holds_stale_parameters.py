@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import YES, Assigned, Backward, Built, Module, Stepped, Tensor, Trace, graph, leaves
+from gradlint.trace import YES, Assigned, Backward, Built, Frame, Module, Site, Stepped, Tensor, Trace, graph, leaves
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -31,7 +31,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if steps and fed and steps[-1].index > fed[0].index:
             said.add(id(built.optimizer))
             yield Claim(
-                assigned.site,
+                _culprit(assigned),
                 f"`{assigned.attribute}` is replaced after the optimizer was built, which keeps stepping the old one",
                 (
                     Reason(built.site, "the optimizer was given the old ones here"),
@@ -60,6 +60,15 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (Reason(steps[0].site, "this step changes parameters that nothing uses"),),
                 "build the optimizer from the model that is trained",
             )
+
+
+def _culprit(assigned: Assigned) -> Site:
+    """The assignment; where a module changes itself, the call from outside that makes it do so."""
+    frame: Frame | None = assigned.frame
+    site = assigned.site
+    while frame is not None and frame.owner is not None and frame.owner is assigned.owner and frame.call is not None:
+        site, frame = frame.call, frame.caller
+    return site
 
 
 def _parameters(value: object) -> list[Tensor]:

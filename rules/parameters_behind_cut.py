@@ -18,6 +18,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     for backward in backwards:
         reached.update(id(leaf) for leaf in leaves(backward.edge.grad_fn))
         for node in graph(backward.edge.grad_fn):
+            passed.update((id(cut), cut) for cut in node.constants)
             for edge in node.inputs:
                 if edge.requires_grad is NO:
                     passed.update((id(cut), cut) for cut in edge.tensor.cuts)

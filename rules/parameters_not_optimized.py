@@ -9,6 +9,7 @@ from gradlint.trace import (
     Built,
     Constructed,
     Escaped,
+    Froze,
     Mode,
     Module,
     Mutated,
@@ -37,6 +38,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     trained = {id(p) for o in trace.optimizers() for p in o.parameters if p.owner is not None}
     innocent = optimized | _meant(trace)
     touched = {id(m.storage) for m in trace.told(Mutated) if not m.tracked or m.op in ("copy_", "step")}
+    yield from _thawed(trace, optimized)
     held = {id(p) for a in trace.told(Assigned) if isinstance(a.owner, Module) for p in _own(a.value)}
     for built in trace.told(Built)[-1:]:
         for backward in trace.told(Backward):
@@ -66,6 +68,34 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "give the optimizer these parameters too, or freeze them with `requires_grad_(False)`",
                 )
                 return
+
+
+def _thawed(trace: Trace, optimized: set[int]) -> Iterator[Claim]:
+    """Parameters that are unfrozen when the optimizer has already been given those that were trainable then."""
+    frozen: dict[int, Froze] = {}
+    for switch in trace.told(Froze):
+        tensor = switch.tensor
+        if switch.enabled is NO:
+            frozen[id(tensor)] = switch
+            continue
+        built = next((b for b in trace.told(Built) if b.index < switch.index), None)
+        if switch.enabled is not YES or built is None or id(tensor) not in frozen or id(tensor) in optimized:
+            continue
+        steps = [s for s in trace.told(Stepped) if s.optimizer is built.optimizer and s.index > switch.index]
+        reached = (b for b in trace.told(Backward) if b.index > switch.index)
+        if steps and any(leaf is tensor for b in reached for leaf in leaves(b.edge.grad_fn)):
+            name = tensor.name or "a parameter"
+            yield Claim(
+                built.site,
+                f"`{name}` is unfrozen later, but this optimizer was given only what was trainable now",
+                (
+                    Reason(frozen[id(tensor)].site, "frozen here, before the optimizer is built"),
+                    Reason(switch.site, "unfrozen here"),
+                    Reason(steps[0].site, "this step never changes it"),
+                ),
+                "`optimizer.add_param_group({'params': ...})` when unfreezing, or give it all parameters",
+            )
+            return
 
 
 def _nearest(trace: Trace, leaf: Tensor, last: Built) -> Built:

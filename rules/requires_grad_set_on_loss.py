@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Cut, Froze, Tensor, Trace, graph, leaves
+from gradlint.trace import NO, Backward, Cut, Froze, Tensor, Trace, graph, leaves
 
 # What a loss may still pass through when nothing that learns lies behind it.
 _SUMS = frozenset(
@@ -12,7 +12,7 @@ _SUMS = frozenset(
 def check(trace: Trace) -> Iterator[Claim]:
     learning = {id(p) for optimizer in trace.optimizers() for p in optimizer.parameters}
     for backward in trace.told(Backward):
-        if backward.assumed or backward.wanted is not None:
+        if backward.assumed or backward.wanted is not None or backward.edge.requires_grad is NO:
             continue
         if any(node.op not in _SUMS for node in graph(backward.edge.grad_fn)):
             continue

@@ -1,10 +1,11 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, Assigned, Built, Module, Trace
+from gradlint.trace import NO, YES, Assigned, Backward, Built, Module, Tensor, Trace, leaves
 
 
 def check(trace: Trace) -> Iterator[Claim]:
+    yield from _plain_leaves(trace)
     held = {id(p) for built in trace.told(Built) for p in built.optimizer.parameters}
     for assigned in trace.told(Assigned):
         owner, value = assigned.owner, assigned.value
@@ -31,6 +32,29 @@ def check(trace: Trace) -> Iterator[Claim]:
             (Reason(first, "a layer with parameters"),) if first is not None else (),
             f"use `nn.Module{'Dict' if kind == 'dict' else 'List'}`",
         )
+
+
+def _plain_leaves(trace: Trace) -> Iterator[Claim]:
+    """Tensors that require grad, kept on a module as plain attributes: no `parameters()` yields them."""
+    optimized = trace.optimized()
+    if optimized is None or not trace.whole_program:
+        return
+    reached = {id(t): b for b in trace.told(Backward) if not b.assumed for t in leaves(b.edge.grad_fn)}
+    for assigned in trace.told(Assigned):
+        owner, value = assigned.owner, assigned.value
+        if not isinstance(owner, Module) or not isinstance(value, Tensor) or value.is_parameter:
+            continue
+        stepped = any(p.owner is not None and id(p) in optimized for p in owner.tensors())
+        if value.grad_fn is None and value.requires_grad is YES and id(value) not in optimized and stepped:
+            backward = reached.get(id(value))
+            if backward is not None and value.grad_of is None:
+                yield Claim(
+                    assigned.site,
+                    f"`{assigned.attribute}` requires grad but is a plain tensor: it is not in `parameters()`, and no "
+                    "optimizer trains it",
+                    (Reason(backward.site, "it gets its gradient here"),),
+                    "wrap it: `nn.Parameter(...)`",
+                )
 
 
 def _modules(value: object) -> Iterator[Module]:

@@ -166,6 +166,8 @@ class Autograd:
                 continue
             result.requires_grad = NO
             result.cuts = self.cuts_of([*tensors, *_numbers(bound)])
+            if any(t.grad_of is not None or t.note == "gradient" for t in tensors):
+                result.note = "gradient"
             if gradient is not NO:
                 how = op if not differentiable or i < len(flags) else "no_grad"
                 for edge in edges:

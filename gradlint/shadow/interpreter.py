@@ -186,6 +186,8 @@ class Interpreter(Autograd):
         self.choices = choices
         self.steps = steps
         self.main: Scope | None = None
+        self.walked: set[tuple[int, bool]] = set()
+        """The sides of each `if` that this walk has taken."""
         self.depth = 0
         self.running: list[int] = []
         self.pure: dict[tuple[object, ...], Value] = {}
@@ -596,6 +598,7 @@ class Interpreter(Autograd):
     def run_If(self, node: Any) -> str | None:
         side = self.true(node.test, node)
         self.choices.sides.setdefault(id(node), set()).add(side)
+        self.walked.add((id(node), side))
         if side:
             return self.block(node.body.body)
         if node.orelse is not None:
@@ -615,7 +618,7 @@ class Interpreter(Autograd):
         try:
             for item in self.iterate(iterable, node.iter, turns=_UNKNOWN_TURNS):
                 self.turns = (*outer, (site, turn))
-                before, told = self.backwards, self.layers
+                before, told, seen = self.backwards, self.layers, len(self.walked)
                 self.bind(node.target, item, node)
                 if turn == 0:
                     self.rebound(node, item)
@@ -626,7 +629,12 @@ class Interpreter(Autograd):
                     return None
                 if signal is RETURN:
                     return RETURN
-                if with_backward >= _TURNS_WITH_BACKWARD or turn >= _MOST_TURNS:
+                if turn >= _MOST_TURNS:
+                    break
+                if len(self.walked) > seen:
+                    # Something in this turn was new: the next one shows what follows from it.
+                    continue
+                if with_backward >= _TURNS_WITH_BACKWARD:
                     break
                 if counted and turn >= _COUNTED_TURNS and self.layers > told:
                     break
