@@ -165,7 +165,7 @@ class Autograd:
                 result.grad_fn = node
                 continue
             result.requires_grad = NO
-            result.cuts = self.cuts_of([*tensors, *_numbers(bound)])
+            result.cuts = self.cuts_of([*(t for t in tensors if id(t) not in idle), *_numbers(bound)])
             if any(t.grad_of is not None or t.note == "gradient" for t in tensors):
                 result.note = "gradient"
             if gradient is not NO:

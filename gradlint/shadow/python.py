@@ -173,6 +173,8 @@ def item(run: Interpreter, owner: Value, key: Value, node: cst.CSTNode) -> Value
     if isinstance(owner, Symbol):
         if owner.tensor is not None:
             return torch.indexed(run, run.site(node), owner.tensor, key)
+        if owner.cuts:
+            return Number(owner.name, owner.cuts)
         try:
             found = owner.items.get(key)
         except TypeError:
@@ -311,6 +313,8 @@ def set_item(run: Interpreter, owner: Value, key: Value, value: Value, node: cst
             run.call(method, [key, value], {}, node)
     elif isinstance(owner, Symbol):
         torch.store(run, site, value, "item", "", grows=False)
+        # An array that such numbers are written into holds them from then on.
+        owner.cuts = run.cuts_of((owner, value))
         with contextlib.suppress(TypeError):
             owner.items[key] = value
 
@@ -979,6 +983,7 @@ _BUILTIN_CALLS: dict[str, Callable[..., Value]] = {
     "abs": _arithmetic("abs"),
     "round": _arithmetic("round"),
     "pow": _arithmetic("pow"),
+    "slice": lambda run, site, a, k: slice(*a[:3]) if a else Symbol("slice"),
     "isinstance": _isinstance,
     "issubclass": lambda run, site, a, k: Symbol("issubclass"),
     "getattr": _getattr,
