@@ -2,7 +2,7 @@ import difflib
 from collections.abc import Iterator
 
 from gradlint.rule import Claim
-from gradlint.trace import AttributeSet, Tensor, Trace
+from gradlint.trace import NO, AttributeSet, Tensor, Trace
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -10,6 +10,9 @@ def check(trace: Trace) -> Iterator[Claim]:
         if not isinstance(event.owner, Tensor) or not event.owner.certain or not isinstance(event.value, bool):
             continue
         if event.attribute in ("retains_grad", "requires_grad"):
+            continue
+        if event.value is False and event.owner.requires_grad is NO:
+            # A typo, but the tensor is what it was meant to be.
             continue
         close = difflib.SequenceMatcher(None, event.attribute, "requires_grad").ratio() > 0.85
         if close or event.attribute in ("trainable", "need_grad", "needs_grad", "require_gradient"):
