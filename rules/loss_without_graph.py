@@ -13,7 +13,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             continue
         cut = cuts[-1]
         yield Claim(
-            cut.site,
+            cut.switch.site if cut.switch is not None else cut.site,
             f"the loss is cut from the graph by `{cut.how}`, so backward raises",
             (Reason(cut.site, "the graph ends here"), Reason(backward.site, "backward finds no graph here")),
             "keep it a tensor operation: `torch.stack` for `torch.tensor`, no `item()` or `detach()` on the way",

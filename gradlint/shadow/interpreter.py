@@ -646,22 +646,30 @@ class Interpreter(Autograd):
 
     def rebound(self, node: Any, item: Value) -> None:
         """Tell where a loop over tensors only gives its own variable a new value, which nobody reads."""
-        target = node.target
-        if isinstance(target, cst.Tuple) and isinstance(item, tuple) and target.elements:
-            target, item = target.elements[-1].value, item[-1]
-        if not (isinstance(target, cst.Name) and isinstance(item, Tensor) and item.certain):
-            return
-        rest = list(node.body.body)
+        if isinstance(node.target, cst.Tuple) and isinstance(item, tuple):
+            pairs = [(element.value, part) for element, part in zip(node.target.elements, item, strict=False)]
+        else:
+            pairs = [(node.target, item)]
+        variables = {
+            target.value: value
+            for target, value in pairs
+            if isinstance(target, cst.Name) and isinstance(value, Tensor) and value.certain
+        }
+        rest = list(node.body.body) if variables else []
         for at, line in enumerate(rest):
-            for small in getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ():
+            smalls = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+            for small in smalls:
+                if not isinstance(small, cst.Assign):
+                    continue
+                named = small.targets[0].target
                 if (
-                    isinstance(small, cst.Assign)
-                    and isinstance(small.targets[0].target, cst.Name)
-                    and small.targets[0].target.value == target.value
+                    isinstance(named, cst.Name)
+                    and named.value in variables
                     and isinstance(small.value, (cst.Call, cst.BinaryOperation))
-                    and not any(mentions(other, target.value) for other in rest[at + 1 :])
+                    and not any(mentions(other, named.value) for other in rest[at + 1 :])
                 ):
-                    self.tell(Rebound(site=self.site(small), frame=self.frame, variable=target.value, tensor=item))
+                    tensor = variables[named.value]
+                    self.tell(Rebound(site=self.site(small), frame=self.frame, variable=named.value, tensor=tensor))
 
     def run_While(self, node: Any) -> str | None:
         site = self.site(node)
@@ -1730,8 +1738,12 @@ class Interpreter(Autograd):
         left_mode: tuple[bool, Any] | None = None
         try:
             if function.grad is not None:
+                # The decorator's switch shows where the function is called.
                 self.grad_enabled = function.grad
-                self.grad_switch = None
+                self.grad_switch = GradMode(
+                    site=saved[0].site(node), frame=saved[2], enabled=function.grad, scoped=True
+                )
+                self.tell(self.grad_switch)
             if isinstance(body, cst.Lambda):
                 return self.evaluate(body.body)
             self.block(body.body.body)

@@ -1222,6 +1222,9 @@ def _optimizer_step(run: Interpreter, owner: OptimizerObject, site: ShadowSite, 
     result: Value = None
     if closure is not None:
         result = run.call(closure, [], {}, site.node)
+        if owner.kind == "LBFGS":
+            # It evaluates the closure several times for one step.
+            result = run.call(closure, [], {}, site.node)
     step(run, site, owner, closure=closure is not None)
     return result
 
