@@ -166,13 +166,13 @@ class Writer:
             self.change(self.fill(self.random.choice(CHANGES), self.target()))
         elif self.inside_function:
             self.write(self.fill("{t} = " + self.random.choice(MAKES)))
-        elif chance < 0.72:
+        elif chance < 0.70:
             self.write(self.fill(self.random.choice(ROW_MAKES)))
-        elif chance < 0.78:
+        elif chance < 0.75:
             self.change(self.fill(self.random.choice(ROW_CHANGES)))
-        elif chance < 0.85:
+        elif chance < 0.82:
             self.write(self.fill(self.random.choice(LOSSES)))
-        elif chance < 0.91:
+        elif chance < 0.92:
             self.backward(self.fill(self.random.choice(BACKWARDS)))
         elif chance < 0.95:
             self.write(self.fill(self.random.choice(STEPS)))
