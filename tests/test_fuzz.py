@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import keyword
 import os
 import random
+import re
 import sysconfig
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesmith
 import pytest
 from hypothesis import HealthCheck, given, settings
+from programs import Writer
 
-from gradlint.isolate import RECURSION, STACK
+from gradlint import isolate
+from gradlint.faults import why
+from gradlint.isolate import STACK
 from gradlint.lint import lint
 from gradlint.rules import rules
 from gradlint.sources import Source
@@ -20,15 +28,20 @@ from gradlint.sources import Source
 EVERYTHING = "GRADLINT_FUZZ_EVERYTHING" in os.environ
 """Set, the sweeps take all files and many more programs; they run for hours."""
 
+RUN = "\nif __name__ == '__main__':\n    print()\n"
+"""Makes the whole file worth telling."""
 TORCH = "import torch\nfrom torch import nn\n"
 
 
 def faults(text: str) -> list[str]:
-    """The internal errors that `text` leads to, told with the worker's stack."""
+    """What goes wrong inside gradlint with `text`, told with the worker's stack."""
     said: list[str] = []
 
     def work() -> None:
-        said.extend(f.message for f in lint([Source("odd.py", text)], rules()) if f.name == "internal-error")
+        try:
+            said.extend(f.message for f in lint([Source("odd.py", text)], rules()) if f.name == "internal-error")
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is a fault
+            said.append(why(error))
 
     before = threading.stack_size(STACK)
     try:
@@ -46,9 +59,9 @@ def faults(text: str) -> list[str]:
     derandomize=not EVERYTHING,
     suppress_health_check=list(HealthCheck),
 )
-@given(hypothesmith.from_node())
+@given(hypothesmith.from_node() | hypothesmith.from_grammar())
 def test_any_program(text: str) -> None:
-    assert faults(text + "\n__main__\n") == []
+    assert faults(text + RUN) == []
 
 
 SHAPES = {
@@ -64,7 +77,8 @@ SHAPES = {
     "nested lambdas": "f = " + "lambda x: " * 150 + "x.detach()",
     "nested comprehensions": "x = " + "[" * 60 + "y" + " for y in z]" * 60,
     "mutual recursion": "def f(x):\n    return g(x.detach())\ndef g(x):\n    return f(x)\nf(1)\n",
-    "a class that is its own base": "class A(A):\n    def forward(self, x):\n        x += 1\n        return A.forward(self, x)\n",
+    "a class that is its own base": "class A(A):\n"
+    "    def forward(self, x):\n        x += 1\n        return A.forward(self, x)\n",
     "a module that holds itself": TORCH
     + "class M(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.m = self\n"
     "    def forward(self, x):\n        x += 1\n        return self.m(x)\nM()(torch.ones(1)).sum().backward()\n",
@@ -83,7 +97,8 @@ SHAPES = {
     ),
     "a long function": TORCH + "def f(x):\n" + "    x = x.relu()\n    x += 1\n" * 3000 + "    x.sum().backward()\n",
     "odd line ends": "x = 1\r\ny = 2\rz = 3\n\x0cdef f(x):\n    x.backward()\n",
-    "names beyond ASCII": "𝕏é = 'ü'\ndef ℌ(𝕩):\n    𝕩.backward()\nℌ(𝕏é)\n",
+    "names beyond ASCII": "\U0001d54fé = 'ü'\ndef \u210c(\U0001d569):\n    \U0001d569.backward()\n"
+    "\u210c(\U0001d54fé)\n",
     "nothing": "",
     "only a comment": "# nothing",
 }
@@ -91,7 +106,131 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_odd_shapes(name: str) -> None:
-    assert faults(SHAPES[name]) == []
+    """Told by a worker, whose death would be a fault too."""
+    said = isolate.lint([Source("odd.py", SHAPES[name] + RUN)], rules())
+    assert [finding.message for finding in said if finding.name == "internal-error"] == []
+
+
+# -- programs of this repository, mangled
+
+
+def originals() -> list[str]:
+    """Programs that gradlint has much to say about."""
+    here = Path(__file__).parent.parent
+    pages = [page.read_text(encoding="utf-8") for page in sorted((here / "rules").glob("*.md"))]
+    found = [
+        code for page in pages for code in re.findall(r"^```python.*?\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    ]
+    for folder in ("shadow", "wild", "rules", "projects"):
+        found += [path.read_text(encoding="utf-8") for path in sorted((here / "fixtures" / folder).rglob("*.py"))]
+    return [*found, *(Writer(seed, unknown=seed % 2 == 0).program() for seed in range(40))]
+
+
+def mangled(text: str, chance: random.Random) -> str:
+    """`text` with some lines dropped, doubled or moved, and some tokens taken from elsewhere in it."""
+    lines = text.splitlines(keepends=True)
+    for _ in range(chance.randint(0, 3)):
+        at = chance.randrange(len(lines))
+        line = lines[at]
+        kind = chance.randrange(3)
+        if kind == 0 and len(lines) > 1:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(at, line)
+        else:
+            # Indented as its new place is.
+            to = chance.randrange(len(lines))
+            indent = re.match(r"[ ]*", lines[to])
+            lines.insert(to, (indent[0] if indent else "") + line.lstrip())
+    parts = re.split(r"(\w+|[^\w\s]+|\s+)", "".join(lines))
+    words = [i for i, part in enumerate(parts) if re.fullmatch(r"\w+|[^\w\s]+", part) and not keyword.iskeyword(part)]
+    for _ in range(chance.randint(0, 4)):
+        if words:
+            at = chance.choice(words)
+            alike = [i for i in words if parts[i].isidentifier() == parts[at].isidentifier()]
+            parts[at] = parts[chance.choice(alike)]
+    return "".join(parts)
+
+
+def test_mangled_programs() -> None:
+    chance = random.Random(11)  # noqa: S311 - no secret
+    sources = originals()
+    told = 0
+    while told < (20_000 if EVERYTHING else 150):
+        text = mangled(chance.choice(sources), chance)
+        try:
+            compile(text, "odd.py", "exec", ast.PyCF_ONLY_AST)
+        except (SyntaxError, ValueError):
+            continue
+        told += 1
+        assert faults(text + RUN) == [], text
+
+
+# -- growth
+
+
+GROWING: dict[str, Callable[[int], str]] = {
+    "statements": lambda n: (
+        TORCH + "x = torch.ones(2, requires_grad=True)\n" + "x = x * 2\n" * n + "x.sum().backward()\n"
+    ),
+    "statements without torch": lambda n: "x = f(1)\n" + "x = g(x, 2)\n" * n,
+    "findings": lambda n: TORCH + "x = torch.ones(2, requires_grad=True)\n" + "x += 1\n" * n + "print(x)\n",
+    "views": lambda n: TORCH + "w = torch.ones(2, requires_grad=True)\nx = w * 1\n" + "y = x[0]\nx += 1\n" * n,
+    "sums": lambda n: TORCH + "l = torch.ones(1, requires_grad=True)\n" + "l = l + l * l\n" * n + "l.backward()\n" * 3,
+    "classes": lambda n: (
+        TORCH
+        + "".join(
+            f"class C{i}(nn.Module):\n"
+            "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(1, 1)\n"
+            "    def forward(self, x):\n        return self.a(x).detach()\n"
+            for i in range(n)
+        )
+    ),
+    "lines of a function": lambda n: (
+        TORCH + "def f(x, a):\n" + "    if a:\n        x = x.relu()\n    x += 1\n" * n + "    x.sum().backward()\n"
+    ),
+    "functions that call each other": lambda n: (
+        TORCH
+        + "".join(
+            f"def f{i}(x):\n    x = f{(i + 1) % n}(x.relu())\n    return f{(i * 7) % n}(x).backward()\n"
+            for i in range(n)
+        )
+        + "f0(torch.ones(1))\n"
+    ),
+    "branches": lambda n: (
+        TORCH
+        + "def f(x, a):\n"
+        + "".join(f"    if a.f{i}:\n        x = x.detach()\n" for i in range(n))
+        + "    x.backward()\n"
+    ),
+    "nested loops": lambda n: (
+        TORCH
+        + "x = torch.ones(1)\n"
+        + "".join(
+            "    " * (i % 8) + f"for i{i} in range(3):\n" + ("    " * 8 + "x = x + 1\n" if i % 8 == 7 else "")
+            for i in range(n // 8 * 8)
+        )
+    ),
+    "words": lambda n: "x = [" + "'word', " * n + "]\ny = {" + "'k': 1, " * n + "}\nprint(x, y)\n",
+}
+FEW, MANY = 300, 3_000
+
+
+@pytest.mark.parametrize("what", GROWING)
+def test_time_grows_with_the_source(what: str) -> None:
+    """Ten times the source takes about ten times the time, or less where a budget ends the telling."""
+
+    def seconds(count: int) -> float:
+        text = GROWING[what](count)
+        before = time.process_time()
+        assert faults(text) == []
+        return time.process_time() - before
+
+    few = max(0.05, seconds(FEW))
+    assert seconds(MANY) < few * MANY / FEW * 3
+
+
+# -- what is installed
 
 
 def installed() -> list[Path]:
