@@ -11,7 +11,8 @@ def check(trace: Trace) -> Iterator[Claim]:
         nodes = list(sure_graph(backward.edge))
         for node in nodes:
             first = freed.get(id(node))
-            if first is not None and node.keeps and not backward.assumed:
+            # What unknown code did somewhere cannot be pointed at, so nothing is claimed of it.
+            if first is not None and node.keeps and node.site.known and not backward.assumed:
                 again = "in the turn before" if first.site is backward.site else "here"
                 yield Claim(
                     backward.site,

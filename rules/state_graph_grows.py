@@ -27,4 +27,7 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _other_turn(before: Stored, stored: Stored) -> bool:
     """Whether the outermost loop around both has moved on."""
-    return bool(before.turns and stored.turns) and before.turns[0] != stored.turns[0]
+    if not before.turns or not stored.turns:
+        return False
+    (loop, turn), (same, later) = before.turns[0], stored.turns[0]
+    return loop is same and turn != later

@@ -28,6 +28,7 @@ from gradlint.shadow.values import (
     Function,
     GradContext,
     List,
+    Managed,
     ModuleObject,
     Number,
     Object,
@@ -196,6 +197,9 @@ class Interpreter(Autograd):
         self.scope = Scope({})
         self.result: Value = None
         self.yielded: list[List] = []
+        self.at_yield: list[Callable[[Value], None] | None] = []
+        """What runs where each of these generators yields."""
+        self.next_yield: Callable[[Value], None] | None = None
         self.handling: list[Value] = []
         self.classes: list[Class | None] = []
         self._consequences = {}
@@ -753,24 +757,76 @@ class Interpreter(Autograd):
         return any(issubclass(one, caught) for one in above if one is not None)
 
     def run_With(self, node: Any) -> str | None:
-        left: list[Callable[[], None]] = []
         expecting = any(is_suppressing(self, item) for item in node.items)
         self.expecting_errors += expecting
         try:
-            for item in node.items:
-                manager = self.evaluate(item.item)
-                entered = self.enter(manager, item.item, left)
-                if item.asname is not None:
-                    self.bind(item.asname.name, entered, node)
-            return self.block(node.body.body)
+            return self.within(node, 0)
         except Raised:
             if expecting:
                 return None
             raise
         finally:
             self.expecting_errors -= expecting
+
+    def within(self, node: Any, at: int) -> str | None:
+        """Run the block of a `with` inside its managers from `at` on."""
+        if at == len(node.items):
+            return self.block(node.body.body)
+        item = node.items[at]
+
+        def inside(value: Value) -> str | None:
+            if item.asname is not None:
+                self.bind(item.asname.name, value, node)
+            return self.within(node, at + 1)
+
+        self.managing, outer = item.item, self.managing
+        try:
+            manager = self.evaluate(item.item)
+        finally:
+            self.managing = outer
+        if isinstance(manager, Managed):
+            return self.around(manager, item.item, inside)
+        left: list[Callable[[], None]] = []
+        try:
+            return inside(self.enter(manager, item.item, left))
+        finally:
             for leave in reversed(left):
                 leave()
+
+    managing: cst.CSTNode | None = None
+    """The expression of a `with` that is being evaluated."""
+
+    def around(self, manager: Managed, node: cst.CSTNode, inside: Callable[[Value], str | None]) -> str | None:
+        """Run a generator that is a context manager; where it yields, the block of the `with` runs."""
+        outer = self.chunk, self.scope, self.frame, self.result
+        signals: list[tuple[str | None, Value]] = []
+
+        def block(value: Value) -> None:
+            if signals:
+                return
+            signals.append((None, None))
+            here = self.chunk, self.scope, self.frame, self.result
+            mine = self.yielded.pop(), self.at_yield.pop(), self.classes.pop()
+            self.chunk, self.scope, self.frame, self.result = outer
+            try:
+                signals.append((inside(value), self.result))
+            finally:
+                self.chunk, self.scope, self.frame, self.result = here
+                self.yielded.append(mine[0])
+                self.at_yield.append(mine[1])
+                self.classes.append(mine[2])
+
+        self.next_yield = block
+        try:
+            self.enter_function(manager.function, manager.arguments, manager.keywords, node, manager.open_arguments)
+        finally:
+            self.next_yield = None
+        if not signals:
+            return inside(Symbol())
+        signal, result = signals[-1]
+        if signal is RETURN:
+            self.result = result
+        return signal
 
     def enter(self, manager: Value, node: cst.CSTNode, left: list[Callable[[], None]]) -> Value:
         if isinstance(manager, GradContext):
@@ -804,20 +860,64 @@ class Interpreter(Autograd):
     def run_Match(self, node: Any) -> str | None:
         subject = self.evaluate(node.subject)
         for case in node.cases:
-            pattern = case.pattern
-            value: Value = True
-            if isinstance(pattern, cst.MatchValue):
-                value = self.compare(case, "eq", operator.eq, subject, self.evaluate(pattern.value))
-            elif isinstance(pattern, cst.MatchSingleton):
-                value = self.identical(subject, self.evaluate(pattern.value))
-            elif isinstance(pattern, cst.MatchAs) and pattern.pattern is None:
-                if pattern.name is not None:
-                    self.assign_name(pattern.name.value, subject)
-            else:
-                value = Symbol("match")
+            value = self.matches(case.pattern, subject, case)
             if self.truth(value, case) and (case.guard is None or self.true(case.guard, case)):
                 return self.block(case.body.body)
         return None
+
+    def matches(self, pattern: Any, subject: Value, case: cst.CSTNode) -> Value:
+        """Whether a pattern matches; what it captures is bound."""
+        if isinstance(pattern, cst.MatchValue):
+            return self.compare(case, "eq", operator.eq, subject, self.evaluate(pattern.value))
+        if isinstance(pattern, cst.MatchSingleton):
+            return self.identical(subject, self.evaluate(pattern.value))
+        if isinstance(pattern, cst.MatchAs):
+            found = True if pattern.pattern is None else self.matches(pattern.pattern, subject, case)
+            if pattern.name is not None and self.known_truth(found) is not False:
+                self.assign_name(pattern.name.value, subject)
+            return found
+        if isinstance(pattern, cst.MatchOr):
+            options: list[Any] = [option.pattern for option in pattern.patterns]
+            if all(isinstance(option, cst.MatchValue) for option in options):
+                return self.contains(tuple(self.evaluate(option.value) for option in options), subject)
+            verdicts = [self.known_truth(self.matches(option, subject, case)) for option in options]
+            return True if True in verdicts else Symbol("match") if None in verdicts else False
+        parts: list[tuple[Any, Value]] = []
+        found = Symbol("match")
+        if isinstance(pattern, cst.MatchSequence):
+            found, parts = self.sequence(pattern.patterns, subject)
+        elif isinstance(pattern, cst.MatchMapping):
+            parts = [(e.pattern, self.item(subject, self.evaluate(e.key), case)) for e in pattern.elements]
+            if pattern.rest is not None:
+                self.assign_name(pattern.rest.value, Dict(open=True))
+        elif isinstance(pattern, cst.MatchClass):
+            found = python.instance_of(self, subject, self.evaluate(pattern.cls))
+            found = Symbol("match") if found is None else found
+            parts = [(part.value, Symbol()) for part in pattern.patterns]
+            parts += [(part.pattern, self.attribute(subject, part.key.value, case)) for part in pattern.kwds]
+        verdicts = [self.known_truth(found)]
+        if verdicts[0] is not False:
+            verdicts += [self.known_truth(self.matches(part, value, case)) for part, value in parts]
+        return False if False in verdicts else Symbol("match") if None in verdicts else True
+
+    def sequence(self, patterns: Sequence[Any], subject: Value) -> tuple[Value, list[tuple[Any, Value]]]:
+        """Whether a sequence is as long as these patterns ask, and which of them takes which item."""
+        star = next((i for i, part in enumerate(patterns) if isinstance(part, cst.MatchStar)), None)
+        starred = patterns[star].name if star is not None else None
+        plain = [part for part in patterns if not isinstance(part, cst.MatchStar)]
+        if not isinstance(subject, (tuple, List)) or getattr(subject, "open", False):
+            if starred is not None:
+                self.assign_name(starred.value, List(open=True))
+            return Symbol("match"), [(part.value, Symbol()) for part in plain]
+        if len(subject) != len(plain) if star is None else len(subject) < len(plain):
+            return False, []
+        items = list(subject)
+        if star is not None:
+            end = len(items) - (len(plain) - star)
+            if starred is not None:
+                self.assign_name(starred.value, List(items[star:end]))
+            items[star:end] = []
+        return True, [(part.value, item) for part, item in zip(plain, items, strict=True)]
 
     # -- conditions
 
@@ -1093,7 +1193,7 @@ class Interpreter(Autograd):
     def comprehend(self, clause: Any, produce: Callable[[], None]) -> bool:
         """Run a comprehension; whether there may be more items than were produced."""
         saved = self.scope
-        self.scope = Scope({}, parent=saved)
+        self.scope = Scope({}, parent=saved, is_comprehension=True)
         try:
             return self.clause(clause, produce)
         finally:
@@ -1172,7 +1272,11 @@ class Interpreter(Autograd):
 
     def eval_NamedExpr(self, node: Any) -> Value:
         value = self.evaluate(node.value)
+        inner = self.scope
+        while self.scope.is_comprehension and self.scope.parent is not None:
+            self.scope = self.scope.parent
         self.bind(node.target, value, node)
+        self.scope = inner
         return value
 
     def eval_Lambda(self, node: Any) -> Value:
@@ -1194,6 +1298,8 @@ class Interpreter(Autograd):
             value = self.evaluate(node.value)
         if self.yielded:
             self.yielded[-1].append(value)
+            if (block := self.at_yield[-1]) is not None:
+                block(value)
         return Symbol()
 
     def eval_BooleanOperation(self, node: Any) -> Value:
@@ -1714,6 +1820,9 @@ class Interpreter(Autograd):
     ) -> Value:
         self.spend()
         body = function.node
+        if function.wrapper == "context" and node is self.managing:
+            self.managing = None
+            return Managed(function, arguments, keywords, open_arguments)
         if self.depth >= _DEEPEST_CALL or self.running.count(id(body)) >= 2:
             return Symbol(function.name, called=Symbol(function.name), arguments=tuple(arguments))
         self.choices.told.add(id(body))
@@ -1735,6 +1844,8 @@ class Interpreter(Autograd):
         generator = isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
         if generator:
             self.yielded.append(List())
+            self.at_yield.append(self.next_yield)
+            self.next_yield = None
         left_mode: tuple[bool, Any] | None = None
         try:
             if function.grad is not None:
@@ -1760,6 +1871,7 @@ class Interpreter(Autograd):
             self.classes.pop()
             if generator:
                 self.yielded.pop()
+                self.at_yield.pop()
             self.chunk, self.scope, self.frame, self.result, mode, switch = saved
             if function.grad is not None or left_mode is None:
                 self.grad_enabled, self.grad_switch = mode, switch

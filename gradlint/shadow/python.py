@@ -33,6 +33,7 @@ from gradlint.shadow.values import (
     Symbol,
     Turn,
     Value,
+    tensors_in,
 )
 from gradlint.trace import NO, YES, Assigned, Exhausted, Module, Optimizer, Site, Stored, Tensor
 
@@ -122,7 +123,9 @@ def _read(run: Interpreter, value: PythonIterator, node: cst.CSTNode) -> Iterato
             yield value.items.pop(0)
         return
     if value.used is not None and not value.lists:
-        if value.items or value.open:
+        # Only iterators of tensors are told: other programs read theirs twice for reasons of their own.
+        of_tensors = value.whole is not None or any(True for item in value.items for _ in tensors_in(item))
+        if of_tensors and (value.items or value.open):
             run.tell(Exhausted(site=site, frame=run.frame, what=value.what, made=value.made, first=value.used))
         return
     yield from list(value.items)

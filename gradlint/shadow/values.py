@@ -180,6 +180,7 @@ class Scope:
     declared_global: set[str] = field(default_factory=set)
     nonlocal_names: set[str] = field(default_factory=set)
     is_class: bool = False
+    is_comprehension: bool = False
     file: Any = None
 
 
@@ -395,6 +396,16 @@ class GradContext:
     """Set where making it already switched the mode (`set_grad_enabled`)."""
     switch_before: Any = None
     """What had switched the mode until then."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Managed:
+    """A call of a generator that is a context manager: it runs around the block of its `with`."""
+
+    function: Function
+    arguments: list[Value]
+    keywords: dict[str, Value]
+    open_arguments: bool
 
 
 @dataclass(eq=False, repr=False, slots=True)
