@@ -1,11 +1,12 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Site, Stored, Trace, graph
+from gradlint.trace import Backward, GradMode, Site, Stored, Trace, graph
 
 
 def check(trace: Trace) -> Iterator[Claim]:
-    if not trace.whole_program:
+    # Who streams under no_grad somewhere knows what a graph costs, and a path past it says little.
+    if not trace.whole_program or any(not switch.enabled for switch in trace.told(GradMode)):
         return
     visited = {id(node) for b in trace.told(Backward) for node in graph(b.edge.grad_fn)}
     first: dict[tuple[Site, int], Stored] = {}

@@ -223,8 +223,18 @@ class _Run:
                 names.extend(["result" if single or not result else f"result{result[0]}"])
             else:
                 names.append("internal")
+        if not names and self.keeps_a_number():
+            names.append("internal")
         order = {name: i for i, (name, _) in enumerate(self.operands)}
         return sorted(set(names), key=lambda n: (order.get(n, 99), n))
+
+    def keeps_a_number(self) -> bool:
+        """Whether something was kept that the hooks are not shown: the 2 of `x * 2`, which backward frees too."""
+        for node in _nodes(self.outs):
+            for name in dir(node):
+                if name.startswith("_saved_") and isinstance(getattr(node, name, None), Tensor):
+                    return True
+        return False
 
     def gradient_is_zero(self) -> bool:
         reached = [t for t in self.outs if t.grad_fn is not None] or [
@@ -254,16 +264,18 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _reaches(tensor: Tensor, leaf: Tensor) -> bool:
-    todo, seen = [tensor.grad_fn], set()
+    return any(getattr(node, "variable", None) is leaf for node in _nodes([tensor]))
+
+
+def _nodes(tensors: list[Tensor]) -> Iterator[Any]:
+    todo, seen = [tensor.grad_fn for tensor in tensors], set()
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if getattr(node, "variable", None) is leaf:
-            return True
+        yield node
         todo.extend(following for following, _ in node.next_functions)
-    return False
 
 
 def _try(*args: Any, **kwargs: Any) -> _Run | None:

@@ -1439,7 +1439,11 @@ def unknown_call(
     tensors = [t for v in values for t in (run.flat(v) if not isinstance(v, Symbol) else ())]
     if cuts and not any(t.requires_grad is not NO for t in tensors):
         return Number(name, cuts)
-    symbol = Symbol("", called=function, arguments=tuple(values))
+    called = function
+    if isinstance(function, Symbol) and function.owner is not None and facts.method(name.rpartition(".")[2]):
+        # A tensor's method may be an object's too; by itself it is no model whose graph could be freed.
+        called = External(f"torch.Tensor.{name.rpartition('.')[2]}")
+    symbol = Symbol("", called=called, arguments=tuple(values))
     symbol.site = site
     symbol.graphless = not run.grad_enabled
     if name:
@@ -1550,7 +1554,7 @@ def symbol_method(
         return call_method(run, TensorMethod(symbol.tensor, name), arguments, keywords, site.node)
     if facts.method(name) is not None and name not in ("step", "apply"):
         run.dropped = (site.node, name, _guess(symbol))  # type: ignore[assignment]
-        result = Symbol("", called=Symbol(name), arguments=(symbol, *arguments))
+        result = Symbol("", called=External(f"torch.Tensor.{name}"), arguments=(symbol, *arguments))
         result.site = site
         result.graphless = symbol.graphless or not run.grad_enabled
         return result
