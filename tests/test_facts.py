@@ -133,7 +133,9 @@ def _disagreement(op: Op, tensors: set[str], results: list[str], gradients: dict
     rename = {"input": "self"}
     allowed = set().union(*(_saved(f, tensors, results) for k, f in gradients.items() if k != "result"))
     for operand, kept in op.keeps.items():
-        measured = {rename.get(k, k) for k in kept}
+        # A number is kept as a tensor that nobody else holds.
+        numbers = {"internal": "other"} if op.form == "number" else {}
+        measured = {{**rename, **numbers}.get(k, k) for k in kept}
         formula = gradients.get(rename.get(operand, operand))
         if formula is None:
             return f"{operand}: no formula"
