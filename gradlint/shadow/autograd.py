@@ -305,8 +305,8 @@ class Autograd:
         tensor.storage.mutations.append(event)
         if tensor.grad_of is not None and op in ("zero_", "fill_"):
             self.tell(Cleared(site=site, frame=self.frame, tensors=(tensor.grad_of,), in_place=True))
-        if not self.grad_enabled or leaf or not tracked:
-            if not tracked or not self.grad_enabled:
+        if not self.grad_enabled or leaf:
+            if not self.grad_enabled:
                 self.remember_cuts(tensor, others)
             return tensor
         edges = (before, *(self.edge(t) for t in others))
@@ -336,7 +336,8 @@ class Autograd:
             for view in views[-_MOST_VIEWS:]:
                 if view is not tensor:
                     view.requires_grad, view.grad_fn = base.requires_grad, again
-        self.tell(Made(site=site, frame=self.frame, op=op, inputs=edges, output=tensor, node=node))
+        if tracked:
+            self.tell(Made(site=site, frame=self.frame, op=op, inputs=edges, output=tensor, node=node))
         return tensor
 
     def remember_cuts(self, tensor: Tensor, others: Sequence[Value]) -> None:
