@@ -319,8 +319,8 @@ def binary(run: Interpreter, site: ShadowSite, name: str, left: Value, right: Va
     if name == "pow":
         return apply_fact(run, site, name, facts.function("torch.pow", "exponent"), [left, right], {})
     if name == "div":
-        # number / tensor keeps the result (reciprocal).
-        return apply_fact(run, site, name, facts.method("reciprocal"), [right], {})
+        # A reciprocal, which nobody can reach, times the number.
+        return apply_fact(run, site, name, facts.method("__rtruediv__"), [right], {})
     return apply_fact(run, site, name, facts.method(name), [right, left], {})
 
 
