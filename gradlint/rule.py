@@ -10,7 +10,8 @@ that sets `on_every_path = True` (typical for "never ...") asks that it holds on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import enum
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gradlint.page import Page
@@ -85,3 +86,32 @@ class Finding:
     because: tuple[Because, ...] = ()
     instead: str = ""
     fix: Fix | None = field(default=None, compare=False)
+
+
+class Verdict(enum.Enum):
+    """What a real run says of a finding."""
+
+    CONFIRMED = "confirmed"
+    """It happened, as described."""
+    REFUTED = "refuted"
+    """The place ran, and it did not happen in the steps that were looked at."""
+    NOT_REACHED = "not reached"
+    """The place did not run."""
+    UNDECIDED = "undecided"
+    """The place ran, but the run could not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A finding and the verdict of a real run on it."""
+
+    finding: Finding
+    verdict: Verdict
+    reason: str
+    """One sentence, with numbers."""
+    because: tuple[Because, ...] = ()
+    """The places in the order in which they ran, as the real run met them."""
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    """What was measured; its keys are stable and its values are plain JSON."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of a distributed run that say so; empty for a single process."""
