@@ -1,0 +1,113 @@
+"""The private parts of torch that the observers read, in one place, each with a check that it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+no_torch_function = torch._C.DisableTorchFunction
+
+
+def missing() -> list[str]:
+    """What this torch lacks of what is read here; the observers do without it, and the journal says so."""
+    found: list[str] = []
+    leaf = torch.ones(2, requires_grad=True)
+    result = (leaf * leaf).exp()
+    function: Any = result.grad_fn
+    checks = {
+        "Node._sequence_nr": lambda: function._sequence_nr(),
+        "Node.next_functions": lambda: function.next_functions[0][0],
+        "SavedTensor.data": lambda: function._raw_saved_result.data,
+        "AccumulateGrad.variable": lambda: function.next_functions[0][0].next_functions[0][0].variable,
+        "Tensor._version": lambda: leaf._version,
+        "Tensor._base": lambda: leaf.view(2)._base,
+        "UntypedStorage._cdata": lambda: leaf.untyped_storage()._cdata,
+        "UntypedStorage._weak_ref": lambda: leaf.untyped_storage()._weak_ref(),
+    }
+    for name, check in checks.items():
+        try:
+            if check() is None:
+                found.append(name)
+        except Exception:  # noqa: BLE001 - whatever a future torch raises, the part is not there
+            found.append(name)
+    return found
+
+
+def transforms_active() -> bool:
+    """Whether functorch is at work: its tensors have no storage and no version of their own."""
+    active = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return bool(active()) if active is not None else False
+
+
+def is_observable(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has a storage and a version counter that may be read."""
+    return not (tensor.is_inference() or tensor.layout is not torch.strided or tensor.is_meta)
+
+
+class StorageNumbers:
+    """Numbers storages.  A weak reference is held to each, so that no other storage gets its address meanwhile."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[int, Any]] = {}
+        self.count = 0
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of the tensor's storage, 0 where it has none."""
+        try:
+            storage = tensor.untyped_storage()
+            address = storage._cdata
+            known = self.known.get(address)
+            if known is not None:
+                return known[0]
+            weak = storage._weak_ref()
+        except Exception:  # noqa: BLE001 - tensors of other libraries raise what they like
+            return 0
+        self.count += 1
+        self.known[address] = self.count, weak
+        return self.count
+
+    def forget_dead(self) -> None:
+        """Let go of the storages that are gone; their addresses may be given out again."""
+        expired = torch.UntypedStorage._expired
+        free = torch.UntypedStorage._free_weak_ref
+        for address, (_, weak) in list(self.known.items()):
+            if expired(weak):
+                del self.known[address]
+                free(weak)
+
+
+_SAVED_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def saved_tensors(function: Any) -> list[tuple[str, Any]]:
+    """What a node kept for backward: names, and tensors that share the kept storage (None where it is hidden).
+
+    No unpack hook is called and no version is checked.
+    """
+    kind = type(function)
+    names = _SAVED_NAMES.get(kind)
+    if names is None:
+        names = _SAVED_NAMES[kind] = tuple(n for n in dir(function) if n.startswith("_raw_saved_"))
+    found: list[tuple[str, Any]] = []
+    for name in names:
+        try:
+            saved = getattr(function, name)
+        except Exception:  # noqa: BLE001 - freed, or a field that is not set
+            continue
+        role = name[len("_raw_saved_") :]
+        for one in saved if isinstance(saved, (tuple, list)) else (saved,):
+            try:
+                if one.unpack_hook is not None:
+                    found.append((role, None))
+                    continue
+                data = one.data
+            except Exception:  # noqa: BLE001 - an optional operand that was not given
+                continue
+            if isinstance(data, torch.Tensor):
+                found.append((role, data))
+    return found
+
+
+def is_accumulate(function: Any) -> bool:
+    return type(function).__name__ == "AccumulateGrad"

@@ -1,0 +1,1007 @@
+"""Observes torch: every call of the program into it, backward, optimizers, modules, gradient scalers.
+
+Nothing here may change what the program does, or raise: whatever fails in an observer becomes a note.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import compat
+from .journal import Journal
+from .places import Places, Site
+
+_getframe = sys._getframe
+
+SKIP, OPERATION, DATA, GRAD, SET_DATA, SET_GRAD, SET_REQUIRES_GRAD, GRAD_MODE, LEAVES, FREEZE = range(10)
+
+# Asked of a tensor and answered without computing anything.
+_QUESTIONS = frozenset(
+    "size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device is_contiguous "
+    "is_floating_point is_complex is_signed is_pinned is_same_size is_set_to is_inference is_nonzero is_coalesced "
+    "storage untyped_storage storage_type __len__ __hash__ __repr__ __format__ __dir__ __contains__ type_as_ "
+    "has_names register_hook register_post_accumulate_grad_hook retain_grad sparse_dim dense_dim names "
+    "backward grad is_shared share_memory_ pin_memory_ __reduce_ex__ __deepcopy__ __setstate__ dim_order "
+    "result_type can_cast promote_types is_tensor get_default_dtype broadcast_shapes manual_seed equal allclose "
+    "_is_view __iter__ isinstance record_stream requires_grad_setter _has_compatible_shallow_copy_type "
+    "_record_function_enter_new".split()
+)
+# A value that leaves torch: what Python makes of it has no graph.
+_LEAVES = frozenset("item tolist numpy __float__ __int__ __bool__ __index__ __array__ __complex__".split())
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An observer whose failure becomes a note."""
+
+    @functools.wraps(function)
+    def run(self: Observer, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(self, *arguments, **keywords)
+        except Exception as error:  # noqa: BLE001 - the program must not see it
+            self.fault(function.__name__, error)
+            return None
+
+    return run
+
+
+class Observer:
+    """Writes the journal of this process.  There is one."""
+
+    def __init__(self, journal: Journal, places: Places, plan: dict[str, Any], finish: Callable[[str], None]) -> None:
+        self.journal = journal
+        self.places = places
+        self.plan = plan
+        self.finish = finish
+        """Ends the process; called where the run has seen enough."""
+        self.off = False
+        self.thread = threading.get_ident()
+        self.kinds: dict[Any, tuple[int, str]] = {}
+        self.tensors: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self.tensor_count = 0
+        self.modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self.objects: dict[int, tuple[Any, int]] = {}
+        self.module_count = 0
+        self.storages = compat.StorageNumbers()
+        self.nodes: dict[tuple[int, str], int] = {}
+        self.node_count = 0
+        self.kept: set[int] = set()
+        """The storages that some node kept, or that belong to a gradient or a parameter."""
+        self.told: set[int] = set()
+        """The tensors that the journal knows."""
+        self.values: dict[int, tuple[Any, int]] = {}
+        """Numbers and arrays that left torch, with the number of the event in which they did."""
+        self.left = 0
+        self.faults = 0
+        self.forward_depth = 0
+        self.stepping = 0
+        self.backwards = 0
+        self.backward_depth = 0
+        self.clearing = 0
+        self.quiet = 0
+        self.scaling: list[int] = []
+        self.steps: dict[int, int] = {}
+        """Steps per optimizer that has ever stepped, by its number."""
+        self.alive: list[weakref.ref[Any]] = []
+        self.by_hand = 0
+        self.changed_by_hand = False
+        self.skipped = 0
+        self.since: dict[int, int] = {}
+        """How often each place was told since the last backward, for operations without gradient."""
+        self.outermost: dict[int, weakref.ref[torch.nn.Module]] = {}
+        """The modules that the program itself calls."""
+        self.quiet_modes = 0
+        self.quiet_states = 0
+        self.versions_before: list[tuple[torch.Tensor, int]] = []
+
+    # -- numbers
+
+    def fault(self, where: str, error: BaseException) -> None:
+        self.faults += 1
+        if self.faults <= 20:
+            self.journal.add("note", f"observer {where}: {type(error).__name__}: {error}")
+
+    def tensor(self, tensor: torch.Tensor) -> int:
+        key = id(tensor)
+        known = self.tensors.get(key)
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        self.tensor_count += 1
+        number = self.tensor_count
+        self.tensors[key] = weakref.ref(tensor), number
+        base = tensor._base
+        self.journal.add(
+            "tensor",
+            number,
+            self.storages.number(tensor),
+            self.tensor(base) if base is not None else 0,
+            isinstance(tensor, torch.nn.Parameter),
+            list(tensor.shape),
+        )
+        return number
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        known = self.tensors.get(id(tensor))
+        return known is not None and known[0]() is tensor
+
+    def state(self, tensor: torch.Tensor) -> tuple[int, bool, int, int]:
+        """The tensor as it is now: its number, requires_grad, the number of its node, its version."""
+        number = self.tensor(tensor)
+        requires_grad = tensor.requires_grad
+        function = tensor.grad_fn if requires_grad else None
+        return number, requires_grad, self.node(function) if function is not None else 0, tensor._version
+
+    def module(self, module: torch.nn.Module) -> int:
+        key = id(module)
+        known = self.modules.get(key)
+        if known is not None and known[0]() is module:
+            return known[1]
+        self.module_count += 1
+        number = self.module_count
+        self.modules[key] = weakref.ref(module), number
+        cls = type(module)
+        self.journal.add("module", number, cls.__name__, cls.__module__.partition(".")[0] == "torch")
+        return number
+
+    def object(self, value: Any) -> int:
+        """The number of an optimizer, a scaler or a scheduler, which is held."""
+        known = self.objects.get(id(value))
+        if known is None:
+            known = self.objects[id(value)] = value, len(self.objects) + 1
+        return known[1]
+
+    def owner(self, value: Any) -> int:
+        return self.module(value) if isinstance(value, torch.nn.Module) else 0
+
+    # -- the graph
+
+    def node(self, function: Any) -> int:
+        """The number of the operation that made a tensor with this `grad_fn`."""
+        if compat.is_accumulate(function):
+            return 0
+        number = self.nodes.get((function._sequence_nr(), function.name()))
+        return number if number is not None else self.new_node(function, {})
+
+    def new_node(self, function: Any, versions: dict[int, int]) -> int:
+        """Tell an operation: what it depends on, and what it and the nodes inside it kept for backward."""
+        self.node_count += 1
+        number = self.node_count
+        edges: list[tuple[str, int]] = []
+        saved: list[tuple[str, int, int]] = []
+        inside: set[tuple[int, str]] = set()
+        name = function.name()
+        first = function._sequence_nr(), name
+        self.nodes[first] = number
+        inside.add(first)
+        todo = [function]
+        seen_edges: set[tuple[str, int]] = set()
+        while todo:
+            at = todo.pop()
+            for role, data in compat.saved_tensors(at):
+                if data is None:
+                    saved.append((role, 0, 0))
+                    continue
+                storage = self.storages.number(data)
+                self.kept.add(storage)
+                saved.append((role, storage, versions.get(storage, data._version)))
+            for following, _ in at.next_functions:
+                if following is None:
+                    continue
+                if compat.is_accumulate(following):
+                    edge = "leaf", self.tensor(following.variable)
+                else:
+                    key = following._sequence_nr(), following.name()
+                    if key in inside:
+                        continue
+                    known = self.nodes.get(key)
+                    if known is None:
+                        self.nodes[key] = number
+                        inside.add(key)
+                        todo.append(following)
+                        continue
+                    edge = "node", known
+                if edge not in seen_edges:
+                    seen_edges.add(edge)
+                    edges.append(edge)
+        self.journal.add("node", number, name, edges, saved)
+        return number
+
+    # -- places
+
+    def here(self, skip: object = None) -> Site | None:
+        return self.places.here(_getframe(1), skip)
+
+    def at(self, site: Site | None) -> tuple[int, int]:
+        return (site.number if site is not None else 0), self.places.call_number()
+
+    # -- operations
+
+    def classify(self, function: Any) -> tuple[int, str]:
+        name = getattr(function, "__name__", "")
+        if name in ("__get__", "__set__", "__delete__"):
+            attribute = getattr(getattr(function, "__self__", None), "__name__", "")
+            if name == "__get__":
+                kind = {"data": DATA, "grad": GRAD, "T": OPERATION, "mT": OPERATION, "H": OPERATION}.get(attribute, SKIP)
+                if attribute in ("real", "imag", "mH"):
+                    kind = OPERATION
+            else:
+                kind = {"data": SET_DATA, "grad": SET_GRAD, "requires_grad": SET_REQUIRES_GRAD}.get(attribute, SKIP)
+            return kind, attribute
+        if name == "_set_grad_enabled":
+            return GRAD_MODE, name
+        if name == "requires_grad_":
+            return FREEZE, name
+        if name in _LEAVES:
+            return LEAVES, name
+        if name in _QUESTIONS or not name or "." in name:
+            return SKIP, name
+        return OPERATION, name
+
+    def call(self, function: Any, types: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run a call of the program into torch, and tell it."""
+        kind = self.kinds.get(function)
+        if kind is None:
+            kind = self.kinds[function] = self.classify(function)
+        if kind[0] == SKIP or self.off or self.stepping or self.backward_depth or self.clearing or self.quiet:
+            return function(*arguments, **keywords)
+        before: Any = None
+        try:
+            if types and any(t is not torch.nn.Parameter and t is not torch.Tensor for t in types):
+                # A subclass has its own ideas of what an operation is.
+                return_only = True
+            else:
+                return_only = compat.transforms_active()
+            if not return_only:
+                before = self.before(kind, arguments, keywords)
+        except Exception as error:  # noqa: BLE001 - the program must not see it
+            self.fault(f"before {kind[1]}", error)
+        if before is None:
+            return function(*arguments, **keywords)
+        try:
+            result = function(*arguments, **keywords)
+        except Exception as error:
+            self.raised(kind, before, arguments, error)
+            raise
+        try:
+            self.after(kind, before, arguments, keywords, result)
+        except Exception as error:  # noqa: BLE001 - the program must not see it
+            self.fault(f"after {kind[1]}", error)
+        return result
+
+    def before(self, kind: tuple[int, str], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        inputs = tensors_in(arguments)
+        if keywords:
+            tensors_in(tuple(keywords.values()), inputs)
+        if kind[0] == GRAD_MODE:
+            return inputs, torch.is_grad_enabled()
+        known: list[Any] = []
+        for tensor in inputs:
+            if not compat.is_observable(tensor):
+                known.append(None)
+            elif tensor.requires_grad or self.knows(tensor):
+                known.append(self.state(tensor))
+            else:
+                known.append(tensor._version)
+        return inputs, known
+
+    def after(
+        self, kind: tuple[int, str], before: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], result: Any
+    ) -> None:
+        what, name = kind
+        inputs, known = before
+        if what == OPERATION:
+            self.operation(name, inputs, known, arguments, keywords, result)
+        elif what == DATA:
+            if isinstance(known[0], tuple) and isinstance(result, torch.Tensor):
+                site = self.here()
+                self.kept.add(self.storages.number(result))
+                self.journal.add("data", *self.at(site), known[0], self.state(result))
+        elif what == GRAD:
+            if isinstance(result, torch.Tensor) and isinstance(known[0], tuple):
+                if not self.knows(result) or result.requires_grad:
+                    self.gradient(known[0][0], result)
+        elif what == LEAVES:
+            if known and isinstance(known[0], tuple):
+                self.leaves_torch(name, known[0], result)
+        elif what == GRAD_MODE:
+            now = torch.is_grad_enabled()
+            site = self.here()
+            self.journal.add("grad_mode", *self.at(site), now, self.places.via, known)
+        elif what == FREEZE:
+            if isinstance(known[0], tuple) or known[0] is not None:
+                site = self.here()
+                self.journal.add("froze", *self.at(site), self.state(inputs[0]), self.was(known[0]))
+        elif what == SET_REQUIRES_GRAD:
+            site = self.here()
+            self.journal.add("froze", *self.at(site), self.state(inputs[0]), self.was(known[0]))
+        elif what == SET_DATA:
+            site = self.here()
+            value = inputs[1] if len(inputs) > 1 else None
+            # The storage is another one now.
+            number = self.tensor(inputs[0])
+            self.journal.add(
+                "set_data",
+                *self.at(site),
+                self.state(inputs[0]),
+                self.state(value) if value is not None else None,
+                self.storages.number(inputs[0]),
+            )
+            self.kept.add(number)
+        elif what == SET_GRAD:
+            site = self.here()
+            value = arguments[1] if len(arguments) > 1 else None
+            if isinstance(value, torch.Tensor):
+                self.journal.add("set_grad", *self.at(site), self.tensor(inputs[0]), self.state(value))
+            else:
+                self.journal.add("cleared", *self.at(site), [self.tensor(inputs[0])], 0, False)
+
+    @staticmethod
+    def was(known: Any) -> bool | None:
+        return known[1] if isinstance(known, tuple) else None
+
+    def gradient(self, parameter: int, gradient: torch.Tensor) -> None:
+        storage = self.storages.number(gradient)
+        self.kept.add(storage)
+        self.journal.add("gradient", self.tensor(gradient), parameter, storage)
+
+    def leaves_torch(self, name: str, source: Any, result: Any) -> None:
+        site = self.here()
+        self.left += 1
+        self.journal.add("leaves", *self.at(site), name, source, self.left)
+        if name == "tolist" and isinstance(result, list):
+            self.values[id(result)] = result, self.left
+            for inner in result[:256]:
+                self.values[id(inner)] = inner, self.left
+        elif isinstance(result, float) or (not isinstance(result, (bool, int, str)) and result is not None):
+            self.values[id(result)] = result, self.left
+        if len(self.values) > 4096:
+            for key in list(self.values)[:2048]:
+                del self.values[key]
+
+    def came_back(self, arguments: tuple[Any, ...]) -> list[int]:
+        """The events in which the plain values among the arguments left torch."""
+        found: list[int] = []
+        for value in arguments:
+            if isinstance(value, (list, tuple)):
+                for inner in value[:64]:
+                    known = self.values.get(id(inner))
+                    if known is not None and known[0] is inner:
+                        found.append(known[1])
+            known = self.values.get(id(value))
+            if known is not None and known[0] is value:
+                found.append(known[1])
+        return found
+
+    def operation(
+        self,
+        name: str,
+        inputs: list[torch.Tensor],
+        known: list[Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        result: Any,
+    ) -> None:
+        outputs = [t for t in tensors_in((result,)) if compat.is_observable(t)]
+        back = self.came_back((*arguments, *keywords.values())) if self.values else []
+        graph = any(t.requires_grad for t in outputs)
+        related = graph or bool(back) or any(type(k) is tuple for k in known)
+        mutated: list[tuple[int, int]] = []
+        for at, tensor in enumerate(inputs):
+            was = known[at]
+            if was is None:
+                continue
+            version = was[3] if type(was) is tuple else was
+            if tensor._version != version:
+                if type(was) is tuple or self.storages.number(tensor) in self.kept:
+                    related = True
+                mutated.append((at, tensor._version))
+        frame = _getframe(4)
+        direct = self.places.code_of(frame.f_code)
+        dropped = direct is not None and self.places.site(direct, frame.f_lasti).dropped
+        if not related and not (dropped and inputs):
+            return
+        site = self.places.here(frame)
+        if direct is None and site is not None and self.places.via == name:
+            dropped = site.dropped
+        if not graph and not mutated and not dropped and site is not None:
+            # An evaluation loop says the same thing again and again.
+            count = self.since[site.number] = self.since.get(site.number, 0) + 1
+            if count > 200:
+                return
+        via = self.places.via
+        if via in ("__init__", "reset_parameters") and not graph:
+            return
+        states = [k if type(k) is tuple else self.first_state(inputs[i], k) for i, k in enumerate(known)]
+        versions: dict[int, int] = {}
+        results = []
+        for tensor in outputs:
+            function = tensor.grad_fn if tensor.requires_grad else None
+            if function is not None and not compat.is_accumulate(function):
+                key = function._sequence_nr(), function.name()
+                if key not in self.nodes:
+                    if not versions:
+                        versions = self.versions(inputs, outputs)
+                    self.new_node(function, versions)
+            results.append(self.state(tensor))
+        if mutated and graph is False:
+            for at, _ in mutated:
+                tensor = inputs[at]
+                if tensor.requires_grad and tensor.is_leaf and self.backwards:
+                    self.changed_by_hand = True
+        extra = {}
+        if back:
+            extra["back"] = back
+        if mutated:
+            # The base of a changed view has a new node too.
+            extra["now"] = [self.state(inputs[at]) for at, _ in mutated]
+        self.journal.add(
+            "op",
+            *self.at(site),
+            name,
+            via,
+            torch.is_grad_enabled(),
+            states,
+            results,
+            mutated,
+            dropped,
+            extra,
+        )
+
+    def first_state(self, tensor: torch.Tensor, version: int | None) -> Any:
+        if version is None:
+            return None
+        number = self.tensor(tensor)
+        return number, False, 0, version
+
+    def versions(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for tensor in (*inputs, *outputs):
+            if compat.is_observable(tensor):
+                found[self.storages.number(tensor)] = tensor._version
+        return found
+
+    @guarded
+    def raised(self, kind: tuple[int, str], before: Any, arguments: tuple[Any, ...], error: Exception) -> None:
+        inputs, known = before
+        site = self.here()
+        states = [k for k in known if type(k) is tuple] if isinstance(known, list) else []
+        self.journal.add(
+            "raised", *self.at(site), kind[1], states, type(error).__name__, str(error)[:2000], torch.is_grad_enabled()
+        )
+        self.journal.flush()
+
+    # -- backward
+
+    def backward(self, original: Callable[..., Any], bound: dict[str, Any]) -> Any:
+        roots = bound["tensors"]
+        roots = [roots] if isinstance(roots, torch.Tensor) else list(roots)
+        retain, create = bound.get("retain_graph"), bool(bound.get("create_graph"))
+        wanted = bound.get("inputs")
+        return self.run_backward(original, roots, retain, create, wanted, None)
+
+    def run_backward(
+        self,
+        run: Callable[[], Any],
+        roots: list[Any],
+        retain: bool | None,
+        create: bool,
+        wanted: Any,
+        grad_of: Any,
+    ) -> Any:
+        if self.off or threading.get_ident() != self.thread:
+            return run()
+        self.enter_backward(roots, retain, create, wanted, grad_of)
+        self.backward_depth += 1
+        try:
+            result = run()
+        except Exception as error:
+            self.backward_raised(error)
+            raise
+        finally:
+            self.backward_depth -= 1
+        self.leave_backward(roots, result, grad_of)
+        return result
+
+    @guarded
+    def enter_backward(self, roots: list[Any], retain: Any, create: bool, wanted: Any, grad_of: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            if self.backward_depth == 0:
+                if grad_of is None and self.changed_by_hand:
+                    self.by_hand += 1
+                    self.changed_by_hand = False
+                self.backwards += 1
+                self.since.clear()
+            states = [self.state(t) for t in roots if isinstance(t, torch.Tensor)]
+            names = None
+            if grad_of is not None:
+                names = [self.tensor(t) for t in tensors_in((grad_of,))]
+            elif wanted is not None:
+                names = [self.tensor(t) for t in tensors_in((wanted,))]
+            loss = None
+            if len(roots) == 1 and isinstance(roots[0], torch.Tensor) and roots[0].numel() == 1:
+                loss = float(roots[0].detach())
+            self.journal.add(
+                "backward",
+                *self.at(site),
+                states,
+                retain,
+                create,
+                names,
+                grad_of is not None,
+                self.backward_depth,
+                loss,
+            )
+            self.journal.flush()
+            if self.backward_depth == 0 and grad_of is None and self.enough():
+                self.finish("steps")
+
+    @guarded
+    def backward_raised(self, error: Exception) -> None:
+        self.journal.add("backward_raised", type(error).__name__, str(error)[:2000])
+        self.journal.flush()
+
+    @guarded
+    def leave_backward(self, roots: list[Any], result: Any, grad_of: Any) -> None:
+        with compat.no_torch_function():
+            if grad_of is None:
+                self.journal.add("backward_done")
+                if not self.steps and not self.backward_depth and not any(r() is not None for r in self.alive):
+                    modules = (weak() for weak in self.outermost.values())
+                    found = {id(p): p for m in modules if m is not None for p in m.parameters()}
+                    self.gradients_of(list(found.values()), 0)
+                return
+            grads = [t for t in tensors_in((result,)) if isinstance(t, torch.Tensor)]
+            states = []
+            for gradient in grads:
+                self.kept.add(self.storages.number(gradient))
+                states.append(self.state(gradient))
+            self.journal.add("grads", states)
+
+    def enough(self) -> bool:
+        """Whether every optimizer that is alive has stepped often enough."""
+        wanted = int(self.plan.get("steps", 2))
+        total = sum(self.steps.values())
+        if self.by_hand >= wanted and not self.steps:
+            return True
+        if self.skipped >= 20 + wanted:
+            return True
+        if not self.steps:
+            return False
+        stepped = [n for n in self.steps.values() if n > 0]
+        waiting = [r() for r in self.alive]
+        resting = [o for o in waiting if o is not None and not self.steps.get(self.object(o))]
+        if resting and total < 4 * wanted:
+            return False
+        return min(stepped) >= wanted or total >= 4 * wanted * max(1, len(stepped))
+
+    # -- optimizers
+
+    @guarded
+    def built(self, optimizer: Any, group: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here(skip=optimizer)
+            number = self.object(optimizer)
+            if not any(r() is optimizer for r in self.alive):
+                self.alive.append(weakref.ref(optimizer))
+            parameters = group.get("params") if isinstance(group, dict) else None
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
+            states = [self.state(t) for t in parameters if isinstance(t, torch.Tensor)]
+            self.journal.add("group", *self.at(site), number, type(optimizer).__name__, states)
+
+    @guarded
+    def before_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if self.off or threading.get_ident() != self.thread:
+            return None
+        self.stepping += 1
+        if self.stepping > 1:
+            return None
+        closure = next((a for a in (*arguments[1:2], keywords.get("closure")) if callable(a)), None)
+        with compat.no_torch_function():
+            if closure is None:
+                self.gradients_now(optimizer)
+            self.versions_before = [
+                (p, p._version) for group in optimizer.param_groups for p in group["params"] if compat.is_observable(p)
+            ]
+        if closure is None:
+            return None
+
+        @functools.wraps(closure)
+        def run(*a: Any, **k: Any) -> Any:
+            depth, self.stepping = self.stepping, 0
+            try:
+                return closure(*a, **k)
+            finally:
+                self.stepping = depth
+
+        if "closure" in keywords:
+            return arguments, {**keywords, "closure": run}
+        return (arguments[0], run, *arguments[2:]), keywords
+
+    @guarded
+    def after_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self.off or threading.get_ident() != self.thread:
+            return
+        self.stepping = max(0, self.stepping - 1)
+        if self.stepping:
+            return
+        with compat.no_torch_function():
+            closure = any(callable(a) for a in (*arguments[1:2], keywords.get("closure")))
+            if closure:
+                self.gradients_now(optimizer)
+            site = self.here()
+            number = self.object(optimizer)
+            changed = [(self.tensor(p), p._version) for p, version in self.versions_before if p._version != version]
+            self.steps[number] = self.steps.get(number, 0) + 1
+            self.journal.add(
+                "step",
+                *self.at(site),
+                number,
+                type(optimizer).__name__,
+                closure,
+                self.scaling[-1] if self.scaling else 0,
+                [self.tensor(p) for group in optimizer.param_groups for p in group["params"]],
+                changed,
+                memory(),
+            )
+            self.storages.forget_dead()
+            self.journal.flush()
+
+    def gradients_now(self, optimizer: Any) -> None:
+        """What each parameter's gradient is right before the step that uses it."""
+        every = max(1, int(self.plan.get("every", 1)))
+        if self.steps.get(self.object(optimizer), 0) % every:
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.gradients_of(parameters, self.object(optimizer))
+
+    def gradients_of(self, parameters: list[torch.Tensor], optimizer: int) -> None:
+        given = [(p, p.grad) for p in parameters if p.grad is not None]
+        dense = [(p, g) for p, g in given if g.layout is torch.strided]
+        norms: dict[int, float] = {}
+        if dense:
+            for (parameter, _), norm in zip(dense, norms_of([g for _, g in dense]), strict=True):
+                norms[id(parameter)] = norm
+        for parameter, gradient in given:
+            if id(parameter) not in norms:
+                norms[id(parameter)] = float(gradient.detach().to_dense().float().norm())
+        rows = []
+        for parameter in parameters:
+            norm = norms.get(id(parameter))
+            rows.append((self.tensor(parameter), parameter.requires_grad, norm if norm is None else _plain(norm)))
+        self.journal.add("gradients", optimizer, rows)
+
+    @guarded
+    def cleared(self, parameters: list[torch.Tensor], optimizer: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            in_place = any(p.grad is not None for p in parameters)
+            number = self.object(optimizer) if optimizer is not None else 0
+            self.journal.add("cleared", *self.at(site), [self.tensor(p) for p in parameters], number, in_place)
+
+    @guarded
+    def clipped(self, parameters: Any, by: str) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            self.journal.add("clipped", *self.at(site), [self.tensor(t) for t in parameters], by)
+
+    @guarded
+    def scaler(self, scaler: Any, call: str, optimizer: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            number = self.object(optimizer) if optimizer is not None else 0
+            self.journal.add("scaler", *self.at(site), self.object(scaler), call, number)
+
+    @guarded
+    def scheduled(self, scheduler: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here(skip=scheduler)
+            optimizer = getattr(scheduler, "optimizer", None)
+            self.journal.add("scheduler", *self.at(site), self.object(optimizer) if optimizer is not None else 0)
+
+    # -- modules
+
+    @guarded
+    def constructed(self, module: torch.nn.Module) -> None:
+        with compat.no_torch_function():
+            site = self.here(skip=module)
+            self.journal.add("constructed", *self.at(site), self.module(module))
+
+    @guarded
+    def attribute(self, module: torch.nn.Module, name: str, value: Any, replaced: Any) -> None:
+        with compat.no_torch_function():
+            if name.startswith("_") and not isinstance(value, (torch.Tensor, torch.nn.Module)):
+                return
+            shown, old = self.shown(value), self.shown(replaced)
+            if shown is None and old is None and not (name == "requires_grad" and isinstance(value, bool)):
+                return
+            site = self.here()
+            if shown is None and name == "requires_grad":
+                shown = ("bool", value)
+            self.journal.add("attribute", *self.at(site), self.module(module), name, shown, old)
+
+    def shown(self, value: Any, depth: int = 3) -> Any:
+        """Modules and tensors by number, plain containers of them opened; None for all else."""
+        if isinstance(value, torch.Tensor):
+            return ("tensor", *self.state(value)) if compat.is_observable(value) else None
+        if isinstance(value, torch.nn.Module):
+            return "module", self.module(value)
+        if depth and type(value) in (list, tuple) and value:
+            items = [self.shown(v, depth - 1) for v in value[:200]]
+            return (type(value).__name__, items) if any(i is not None for i in items) else None
+        if depth and type(value) is dict and value:
+            pairs = [(str(k), self.shown(v, depth - 1)) for k, v in list(value.items())[:200]]
+            return ("dict", pairs) if any(v is not None for _, v in pairs) else None
+        return None
+
+    @guarded
+    def registered(self, module: torch.nn.Module, name: str, value: Any, what: str) -> None:
+        with compat.no_torch_function():
+            if isinstance(value, torch.Tensor) and compat.is_observable(value):
+                known = self.knows(value)
+                number = self.tensor(value)
+                self.kept.add(self.storages.number(value))
+                site = self.here(skip=module)
+                self.journal.add("registered", *self.at(site), self.module(module), name, what, number, not known)
+            elif isinstance(value, torch.nn.Module):
+                self.journal.add("registered", 0, 0, self.module(module), name, "module", self.module(value), False)
+
+    @guarded
+    def made_parameter(self, parameter: torch.nn.Parameter, data: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            if site is not None and self.places.via in ("", "__new__"):
+                self.kept.add(self.storages.number(parameter))
+                self.journal.add("made", *self.at(site), self.state(parameter))
+
+    @guarded
+    def called(self, module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self.off or threading.get_ident() != self.thread or self.backward_depth:
+            return
+        with compat.no_torch_function():
+            site = self.here()
+            tensors = tensors_in(arguments)
+            if keywords:
+                tensors_in(tuple(keywords.values()), tensors)
+            known = [self.tensor(t) for t in tensors[:32] if compat.is_observable(t)]
+            number = self.module(module)
+            if not self.forward_depth and number not in self.outermost:
+                self.outermost[number] = weakref.ref(module)
+                self.tree(module)
+            self.forward_depth += 1
+            self.journal.add("called", *self.at(site), self.module(module), known, module.training)
+
+    @guarded
+    def returned(self, module: torch.nn.Module, result: Any) -> None:
+        if self.off or threading.get_ident() != self.thread or self.backward_depth:
+            return
+        with compat.no_torch_function():
+            self.forward_depth = max(0, self.forward_depth - 1)
+            outputs: list[Any] = []
+            places_in(result, "", outputs, 3)
+            site = self.here()
+            states = [(place, self.state(t)) for place, t in outputs[:64] if compat.is_observable(t)]
+            self.journal.add("returned", *self.at(site), self.module(module), states)
+
+    @guarded
+    def trees(self) -> None:
+        """The outermost modules with all that they hold, as they are at the end."""
+        with compat.no_torch_function():
+            for weak in self.outermost.values():
+                module = weak()
+                if module is not None:
+                    self.tree(module)
+
+    def tree(self, module: torch.nn.Module) -> None:
+        named = [
+            (name, self.tensor(p), p.requires_grad)
+            for name, p in module.named_parameters(remove_duplicate=False)
+            if compat.is_observable(p)
+        ]
+        inner = [(name, self.module(m)) for name, m in module.named_modules(remove_duplicate=False)]
+        self.journal.add("tree", self.module(module), inner, named)
+
+    @guarded
+    def mode(self, module: torch.nn.Module, training: bool) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            self.journal.add("mode", *self.at(site), self.module(module), bool(training))
+
+    @guarded
+    def state_dict(self, module: torch.nn.Module, result: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            storages = [self.storages.number(t) for t in tensors_in((dict(result),))]
+            self.journal.add("state_dict", *self.at(site), self.module(module), storages)
+
+    @guarded
+    def load_state_dict(self, module: torch.nn.Module, given: Any) -> None:
+        with compat.no_torch_function():
+            site = self.here()
+            storages = [self.storages.number(t) for t in tensors_in((dict(given),))]
+            self.journal.add("load_state_dict", *self.at(site), self.module(module), storages)
+
+    @guarded
+    def custom(self, name: str, arguments: tuple[Any, ...], known: list[Any], result: Any) -> None:
+        """A call of an `autograd.Function` is one operation."""
+        with compat.no_torch_function():
+            outputs = [t for t in tensors_in((result,)) if compat.is_observable(t)]
+            site = self.here()
+            via = self.places.via
+            for tensor in outputs:
+                function = tensor.grad_fn if tensor.requires_grad else None
+                if function is not None and not compat.is_accumulate(function):
+                    self.node(function)
+            self.journal.add(
+                "op",
+                *self.at(site),
+                name,
+                via,
+                torch.is_grad_enabled(),
+                known,
+                [self.state(t) for t in outputs],
+                [],
+                False,
+                {"custom": True},
+            )
+
+    # -- flagged statements
+
+    @guarded
+    def statement(self, watch: Any, frame: FrameType, when: str) -> None:
+        """A flagged statement is about to run, or has run."""
+        with compat.no_torch_function():
+            site = self.places.here(frame)
+            where = self.at(site)
+            self.journal.add("reached", *where, watch.flag, when)
+            if not watch.path:
+                return
+            value = follow(watch.path, frame)
+            if watch.kind == "append":
+                if when == "after":
+                    items = list(value)[-64:] if isinstance(value, (list, tuple)) else []
+                    self.journal.add(
+                        "appended", *where, watch.flag, list(watch.span), id(value), [self.shown(v, 2) for v in items]
+                    )
+            elif watch.kind == "name":
+                self.journal.add("named", *where, watch.flag, when, watch.attribute, self.shown(value), spent(value))
+            elif watch.kind == "attribute":
+                kind = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+                module = self.module(value) if isinstance(value, torch.nn.Module) else 0
+                held = value.__dict__.get(watch.attribute) if hasattr(value, "__dict__") else None
+                if isinstance(value, torch.nn.Module):
+                    held = getattr(value, watch.attribute, None)
+                plain = held if isinstance(held, bool) else None
+                number = self.tensor(value) if isinstance(value, torch.Tensor) else module
+                self.journal.add(
+                    "attribute_of",
+                    *where,
+                    watch.flag,
+                    when,
+                    kind,
+                    number,
+                    watch.attribute,
+                    self.shown(held),
+                    plain,
+                    id(value),
+                    list(watch.span),
+                )
+
+
+class Mode(TorchFunctionMode):
+    """Sees every call into torch that the program makes on this thread."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self.observer = observer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.observer.call(func, types, args, kwargs or {})
+
+
+def follow(path: tuple[str, ...], frame: FrameType) -> Any:
+    """What a dotted path means in a frame; None where it means nothing yet."""
+    first, *rest = path
+    local = frame.f_locals
+    value = local[first] if first in local else frame.f_globals.get(first)
+    for name in rest:
+        if value is None:
+            return None
+        try:
+            if name.startswith("["):
+                key = name[2:-1] if name[1] in "'\"" else int(name[1:])
+                value = value[key]
+            elif isinstance(value, torch.nn.Module):
+                value = getattr(value, name, None)
+            else:
+                value = value.__dict__.get(name) if hasattr(value, "__dict__") else getattr(value, name, None)
+        except Exception:  # noqa: BLE001 - a property or an index that is not there yet
+            return None
+    return value
+
+
+def spent(value: Any) -> bool | None:
+    """Whether an iterator has been read to its end; None where it does not say."""
+    for _ in range(4):
+        if hasattr(value, "gi_frame"):
+            return value.gi_frame is None
+        if type(value).__name__ in ("filter", "map", "chain", "zip", "islice"):
+            inner = value.__reduce__()[1]
+            inner = inner[-1] if isinstance(inner, tuple) and inner else inner
+            value = inner
+            continue
+        break
+    if type(value).__name__ in ("list_iterator", "dict_valueiterator", "tuple_iterator", "dict_itemiterator"):
+        return value.__length_hint__() == 0
+    return None
+
+
+def tensors_in(values: Any, found: list[torch.Tensor] | None = None, depth: int = 3) -> list[torch.Tensor]:
+    """The tensors among nested arguments, in order."""
+    if found is None:
+        found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif depth and isinstance(value, (tuple, list)):
+            if len(value) < 1000:
+                tensors_in(value, found, depth - 1)
+        elif depth and isinstance(value, dict):
+            tensors_in(tuple(value.values()), found, depth - 1)
+    return found
+
+
+def places_in(value: Any, place: str, found: list[tuple[str, torch.Tensor]], depth: int) -> None:
+    """The tensors of a result, each with its place in it."""
+    if isinstance(value, torch.Tensor):
+        found.append((place, value))
+    elif depth and isinstance(value, dict):
+        for key, inner in value.items():
+            places_in(inner, f"{place}.{key}" if place else str(key), found, depth - 1)
+    elif depth and isinstance(value, (tuple, list)):
+        for at, inner in enumerate(value):
+            places_in(inner, f"{place}.{at}" if place else str(at), found, depth - 1)
+    elif depth and value is not None and hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
+        for key, inner in list(vars(value).items())[:32]:
+            if isinstance(inner, (torch.Tensor, tuple, list)):
+                places_in(inner, f"{place}.{key}" if place else str(key), found, depth - 1)
+
+
+def norms_of(tensors: list[torch.Tensor]) -> list[float]:
+    """The 2-norm of each tensor, with one transfer per device."""
+    floats = [t.detach() for t in tensors]
+    try:
+        norms = torch._foreach_norm(floats)
+    except Exception:  # noqa: BLE001 - mixed or exotic dtypes
+        norms = [t.float().norm() for t in floats]
+    if len({(n.device, n.dtype) for n in norms}) == 1:
+        return [float(v) for v in torch.stack(list(norms)).tolist()]
+    return [float(n) for n in norms]
+
+
+def _plain(norm: float) -> float | str:
+    """JSON has no infinities."""
+    return norm if norm == norm and abs(norm) != float("inf") else str(norm)
+
+
+def memory() -> int | None:
+    """Bytes in use: device memory where there is a device that was used, else of this process."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        try:
+            return int(torch.cuda.memory_allocated())
+        except Exception:  # noqa: BLE001 - a stand-in for a device has no memory
+            return None
+    try:
+        with open("/proc/self/statm", encoding="ascii") as status:
+            return int(status.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

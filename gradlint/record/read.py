@@ -1,0 +1,1239 @@
+"""The recorded teller: reads the journal of a real run as a trace, and what was measured beside it.
+
+It tells what the shadow teller tells, in the same words, so that a rule reads both.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradlint import facts
+from gradlint.trace import (
+    NO,
+    YES,
+    Aliased,
+    Assigned,
+    AttributeSet,
+    Backward,
+    Built,
+    Called,
+    Cleared,
+    Clipped,
+    Constructed,
+    Cut,
+    Discarded,
+    Edge,
+    Event,
+    Exhausted,
+    Frame,
+    Froze,
+    GradAssigned,
+    GradMode,
+    Known,
+    Made,
+    Mode,
+    Module,
+    Mutated,
+    Node,
+    Optimizer,
+    Rebound,
+    Restored,
+    Returned,
+    Saved,
+    Scaler,
+    SchedulerStepped,
+    Site,
+    Span,
+    Stepped,
+    Storage,
+    Stored,
+    Tensor,
+    Trace,
+)
+
+_MOST_CUTS = 8
+
+_NAMES = {
+    "__rsub__": "sub",
+    "rsub": "sub",
+    "subtract": "sub",
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "multiply": "mul",
+    "__rdiv__": "div",
+    "__rtruediv__": "div",
+    "__truediv__": "div",
+    "true_divide": "div",
+    "divide": "div",
+    "__pow__": "pow",
+    "__rpow__": "pow",
+    "__ipow__": "pow_",
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__iadd__": "add_",
+    "__isub__": "sub_",
+    "__imul__": "mul_",
+    "__itruediv__": "div_",
+    "__idiv__": "div_",
+    "negative": "neg",
+    "absolute": "abs",
+    "concat": "cat",
+    "concatenate": "cat",
+}
+_QUANTIZING = frozenset({"round", "floor", "ceil", "trunc", "sign", "bucketize"})
+# An operation that only looks at what its operand is like cuts nothing.
+_LIKE = frozenset({"empty_strided", "new_empty_strided"})
+
+
+class RecordedSite(Site):
+    """A place in a file of the program, as the running interpreter named it."""
+
+    __slots__ = ("_span", "columns", "file", "key")
+    known = True
+
+    def __init__(self, file: SourceFile, key: tuple[int, int | None, int, int | None]) -> None:
+        self.file = file
+        self.key = key
+        """Line, column, end line, end column; columns are byte offsets from 0, None before Python 3.11."""
+        self._span: Span | None = None
+
+    @property
+    def span(self) -> Span:
+        if self._span is None:
+            self._span = self.file.span(self.key)
+        return self._span
+
+    def __repr__(self) -> str:
+        return f"{self.file.path}:{self.key[0]}:{self.key[1]}"
+
+
+class Nowhere(Site):
+    """Something happened where none of the program's own code was on the stack."""
+
+    __slots__ = ()
+
+    @property
+    def span(self) -> Span:
+        raise ValueError("it has no place")
+
+
+class SourceFile:
+    """One file of the program: its lines, its statements, and the sites met in it."""
+
+    def __init__(self, path: str, shown: str) -> None:
+        self.path = path
+        self.shown = shown
+        self.sites: dict[tuple[int, int | None, int, int | None], RecordedSite] = {}
+        self._lines: list[bytes] | None = None
+        self._statements: list[ast.stmt] | None = None
+
+    @property
+    def lines(self) -> list[bytes]:
+        if self._lines is None:
+            try:
+                self._lines = Path(self.path).read_bytes().splitlines()
+            except OSError:
+                self._lines = []
+        return self._lines
+
+    def site(self, line: int, column: int | None, end_line: int, end_column: int | None) -> RecordedSite:
+        key = line, column, end_line, end_column
+        site = self.sites.get(key)
+        if site is None:
+            site = self.sites[key] = RecordedSite(self, key)
+        return site
+
+    def span(self, key: tuple[int, int | None, int, int | None]) -> Span:
+        line, column, end_line, end_column = key
+        if column is None or end_column is None:
+            text = self.text(line)
+            start = len(text) - len(text.lstrip())
+            return Span(self.shown, line, start + 1, line, len(text) + 1)
+        return Span(
+            self.shown, line, self.characters(line, column) + 1, end_line, self.characters(end_line, end_column) + 1
+        )
+
+    def text(self, line: int) -> str:
+        return self.lines[line - 1].decode("utf-8", "replace") if 0 < line <= len(self.lines) else ""
+
+    def characters(self, line: int, column: int) -> int:
+        if not 0 < line <= len(self.lines):
+            return column
+        return len(self.lines[line - 1][:column].decode("utf-8", "replace"))
+
+    def bytes_of(self, line: int, column: int) -> int:
+        """The byte offset of a column that counts characters from 1."""
+        return len(self.text(line)[: column - 1].encode("utf-8"))
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        if self._statements is None:
+            try:
+                tree = ast.parse(b"\n".join(self.lines))
+            except (SyntaxError, ValueError):
+                self._statements = []
+            else:
+                self._statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+        return self._statements
+
+    def statement(self, site: RecordedSite) -> ast.stmt | None:
+        """The innermost statement around a site."""
+        line, column, _, _ = site.key
+        best: ast.stmt | None = None
+        for node in self.statements:
+            start = node.lineno, node.col_offset
+            end = node.end_lineno or node.lineno, node.end_col_offset or 0
+            inside = start <= (line, column if column is not None else start[1]) and (line, column or 0) < end
+            if inside and (best is None or start >= (best.lineno, best.col_offset)):
+                best = node
+        return best
+
+
+class RecordedModule(Module):
+    """A module of the program, with the members that the run saw."""
+
+    def __init__(self, kind: str, *, of_torch: bool) -> None:
+        super().__init__(kind=kind)
+        self.of_torch = of_torch
+        self.parameters: dict[str, Tensor] = {}
+        self.children: dict[str, RecordedModule] = {}
+        self.calls = 0
+
+    def tensors(self) -> Iterator[Tensor]:
+        seen: set[int] = set()
+        for _, module in self.modules():
+            for tensor in module.parameters.values() if isinstance(module, RecordedModule) else ():
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield tensor
+
+    def modules(self) -> Iterator[tuple[str, Module]]:
+        seen: set[int] = set()
+        todo: list[tuple[str, RecordedModule]] = [("", self)]
+        while todo:
+            name, module = todo.pop(0)
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            todo = [(f"{name}.{n}" if name else n, m) for n, m in module.children.items()] + todo
+
+
+@dataclass(eq=False, slots=True)
+class Measured:
+    """What an optimizer's parameters had for gradients right before a step (or after a backward without one)."""
+
+    index: int
+    optimizer: Optimizer | None
+    gradients: list[tuple[Tensor, bool, float | None]]
+    """Parameter, requires_grad, norm of its gradient (None: `grad is None`; NaN and infinity as they are)."""
+
+
+@dataclass(eq=False, slots=True)
+class Failure:
+    """An exception that torch raised in a call of the program, or in backward."""
+
+    index: int
+    site: Site
+    kind: str
+    message: str
+    backward: Backward | None = None
+    op: str = ""
+
+
+@dataclass(eq=False)
+class Recording:
+    """One process of a run: its trace, and what was measured."""
+
+    trace: Trace
+    rank: str = ""
+    process: int = 0
+    python: str = ""
+    torch: str = ""
+    cuda: bool = False
+    ended: str = ""
+    """'steps', 'end', 'exit', 'raised', 'interrupted'; '' where the process was cut off."""
+    error: tuple[str, str] | None = None
+    notes: list[str] = field(default_factory=list)
+    reached: set[int] = field(default_factory=set)
+    """The flags whose statements ran."""
+    measured: list[Measured] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    losses: list[tuple[Backward, float | None]] = field(default_factory=list)
+    memory: list[tuple[Stepped, int | None]] = field(default_factory=list)
+    outermost: list[RecordedModule] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    """Dotted names of parameters under the outermost module, by `id`."""
+    files: set[str] = field(default_factory=set)
+    """The files that ran instrumented, by absolute path."""
+    sites: dict[str, set[RecordedSite]] = field(default_factory=dict)
+    """Every place at which something was observed, by absolute path."""
+    events_at: dict[int, list[Event]] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        return len(self.trace.told(Stepped))
+
+
+def read(lines: Iterable[str], shown: Callable[[str], str] = lambda path: path) -> Recording:
+    """The recording that a journal holds.  `shown`: how a path is to be shown.  A last line cut short is ignored."""
+    reader = _Reader(shown)
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        reader.record(record)
+    return reader.finished()
+
+
+class _Reader:
+    def __init__(self, shown: Callable[[str], str]) -> None:
+        self.shown = shown
+        self.trace = Trace(entry="run", whole_program=True)
+        self.recording = Recording(self.trace)
+        self.files: dict[int, SourceFile] = {}
+        self.sites: dict[int, Site] = {0: Nowhere()}
+        self.frames: dict[int, Frame] = {0: Frame("module")}
+        self.turns: dict[int, list[tuple[int, int]]] = {}
+        self.loops: dict[int, RecordedSite] = {}
+        self.tensors: dict[int, Tensor] = {}
+        self.storages: dict[int, Storage] = {}
+        self.nodes: dict[int, Node] = {}
+        self.pending: list[tuple[int, str, Any, Any]] = []
+        self.modules: dict[int, RecordedModule] = {}
+        self.objects: dict[int, object] = {}
+        self.optimizers: dict[int, Optimizer] = {}
+        self.built: dict[int, Built] = {}
+        self.switch: GradMode | None = None
+        self.latest_mode: tuple[str, GradMode] | None = None
+        self.left: dict[int, Cut] = {}
+        self.calls: list[tuple[RecordedModule, Called]] = []
+        self.places: dict[int, RecordedSite] = {}
+        self.backwards: list[Backward] = []
+        self.gradients: dict[int, Tensor] = {}
+        """Storages of gradients, by number: whose."""
+        self.lists: dict[int, list[object]] = {}
+        self.named: dict[int, tuple[Any, ...]] = {}
+        self.iterators: dict[tuple[str, int], tuple[Site, Site | None]] = {}
+        self.aliases: list[Aliased] = []
+        self.aliased: list[tuple[frozenset[int], Aliased]] = []
+        self.numbers: dict[int, int] = {}
+        self.inner_cuts: list[Cut] = []
+
+    def finished(self) -> Recording:
+        self.trace.modules = list(self.modules.values())
+        self.flush_nodes()
+        recording = self.recording
+        for file in self.files.values():
+            recording.sites[file.path] = set(file.sites.values())
+        return recording
+
+    def record(self, record: list[Any]) -> None:
+        kind = record[0]
+        if kind != "node" and self.pending and kind not in ("tensor", "op", "returned", "backward", "site", "call"):
+            self.flush_nodes()
+        getattr(self, "on_" + kind, self.ignore)(*record[1:])
+
+    def ignore(self, *_: Any) -> None:
+        """A record of a newer child, or one that only the report reads."""
+
+    # -- the process
+
+    def on_process(self, process: int, rank: str, python: str, world: str) -> None:
+        self.recording.process, self.recording.rank, self.recording.python = process, rank if world else "", python
+
+    def on_torch(self, version: str, cuda: bool) -> None:
+        self.recording.torch, self.recording.cuda = version, cuda
+
+    def on_note(self, text: str) -> None:
+        if text not in self.recording.notes:
+            self.recording.notes.append(text)
+
+    def on_error(self, kind: str, message: str, place: Any) -> None:
+        self.recording.error = kind, message
+
+    def on_end(self, why: str) -> None:
+        self.recording.ended = why
+
+    def on_file(self, number: int, path: str) -> None:
+        self.files[number] = SourceFile(path, self.shown(path))
+
+    def on_instrumented(self, file: int) -> None:
+        self.recording.files.add(self.files[file].path)
+
+    def on_site(
+        self, number: int, file: int, line: int | None, column: int | None, end_line: int | None, end_column: int | None
+    ) -> None:
+        self.sites[number] = self.files[file].site(line or 1, column, end_line or line or 1, end_column)
+
+    def on_loop(self, number: int, file: int, span: list[int], around: list[int]) -> None:
+        self.loops[number] = self.files[file].site(*span)
+
+    def on_call(self, number: int, function: str, place: int, caller: int, owner: int) -> None:
+        name = "module" if function == "<module>" else function
+        self.frames[number] = Frame(
+            name,
+            self.sites[place] if place else None,
+            self.frames.get(caller) if caller else None,
+            self.modules.get(owner),
+        )
+
+    def on_turn(self, call: int, turns: list[list[int]]) -> None:
+        self.turns[call] = [(loop, number) for loop, number in turns]
+        self.numbers.setdefault(id(self.frames[call]), call)
+
+    def around(self, site: Site, call: int) -> tuple[tuple[Site, int], ...]:
+        """The loops around a place, through the calls that led to it, outermost first."""
+        found: list[list[tuple[Site, int]]] = []
+        frame: Frame | None = self.frames.get(call)
+        place: Site | None = site
+        while frame is not None:
+            number = self.numbers.get(id(frame))
+            inside: list[tuple[Site, int]] = []
+            for loop, turn in self.turns.get(number, ()) if number is not None else ():
+                at = self.loops[loop]
+                if isinstance(place, RecordedSite) and place.file is at.file and at.key[0] <= place.key[0] <= at.key[2]:
+                    inside.append((at, turn))
+            found.append(inside)
+            place, frame = frame.call, frame.caller
+        return tuple(turn for inside in reversed(found) for turn in inside)
+
+    def where(self, site: int, call: int) -> dict[str, Any]:
+        place = self.sites[site]
+        return {"site": place, "frame": self.frames[call], "turns": self.around(place, call)}
+
+    def tell(self, event: Event) -> None:
+        event.index = len(self.trace.events)
+        self.trace.events.append(event)
+
+    # -- tensors and nodes
+
+    def storage(self, number: int) -> Storage:
+        storage = self.storages.get(number)
+        if storage is None:
+            storage = self.storages[number] = Storage()
+        return storage
+
+    def on_tensor(self, number: int, storage: int, base: int, parameter: bool, shape: list[int]) -> None:
+        tensor = Tensor(requires_grad=NO, storage=self.storage(storage), is_parameter=parameter)
+        tensor.base = self.tensors.get(base) if base else None
+        if tensor.base is not None:
+            tensor.data_of, tensor.grad_of = tensor.base.data_of, tensor.base.grad_of
+        owner = self.gradients.get(storage)
+        if owner is not None:
+            tensor.grad_of = owner
+        self.tensors[number] = tensor
+
+    def at(self, state: list[Any]) -> Edge:
+        """The tensor as it was: the edge that an operation saw; the tensor itself is brought up to date."""
+        number, requires_grad, node, version = state
+        tensor = self.tensors[number]
+        function = self.nodes.get(node) if node else None
+        tensor.requires_grad = Known.of(requires_grad)
+        tensor.grad_fn = function
+        tensor.storage.version = version
+        return Edge(tensor, function, version, tensor.requires_grad)
+
+    def on_node(self, number: int, name: str, edges: list[Any], saved: list[Any]) -> None:
+        node = Node(_snake(name), self.sites[0], index=len(self.trace.events))
+        self.nodes[number] = node
+        self.pending.append((number, name, edges, saved))
+        node.inputs = tuple(self.edge(kind, target) for kind, target in edges)
+        node.saved = tuple(
+            Saved(self.storage(storage) if storage else Storage(), version, role, certain=True)
+            for role, storage, version in saved
+        )
+
+    def edge(self, kind: str, target: int) -> Edge:
+        if kind == "leaf":
+            leaf = self.tensors[target]
+            leaf.requires_grad = YES
+            return Edge(leaf, None, leaf.storage.version, YES)
+        node = self.nodes[target]
+        return Edge(Tensor(requires_grad=YES, grad_fn=node), node, 0, YES)
+
+    def flush_nodes(self) -> None:
+        """Nodes that no operation of the program claims stay as torch named them."""
+        self.pending.clear()
+
+    # -- operations
+
+    def on_op(
+        self,
+        site: int,
+        call: int,
+        raw_name: str,
+        via: str,
+        grad_enabled: bool,
+        inputs: list[Any],
+        outputs: list[Any],
+        mutated: list[Any],
+        dropped: bool,
+        extra: dict[str, Any],
+    ) -> None:
+        where = self.where(site, call)
+        name = _NAMES.get(raw_name, raw_name)
+        in_place = bool(mutated) and not name.startswith("__")
+        if in_place and not name.endswith("_") and raw_name not in ("batch_norm", "instance_norm") and "out" not in extra:
+            if any(o[0] == inputs[at][0] for at, _ in mutated for o in outputs if inputs[at] is not None):
+                name += "_"
+        edges = [self.at(state) for state in inputs if state is not None]
+        cuts_before = {id(e.tensor): e.tensor.cuts for e in edges}
+        constants = [self.left[number] for number in extra.get("back", ()) if number in self.left]
+        if via == "__init__" and name.endswith("_") and not self.backwards:
+            # How layers fill their own parameters is no event of the program.
+            for state in extra.get("now", ()):
+                self.at(state)
+            self.pending.clear()
+            return
+        written = [self.mutation(where, name, via, inputs, at, version, grad_enabled) for at, version in mutated]
+        for event in written:
+            self.tell(event)
+            event.storage.mutations.append(event)
+        results = [self.at(state) for state in outputs]
+        for state in extra.get("now", ()):
+            self.at(state)
+        self.claim(name, via, where["site"], edges, constants)
+        fact = facts.function(f"torch.{name}") or facts.method(name)
+        like = name in _LIKE or (fact is not None and (fact.like or fact.factory))
+        gradient = any(e.requires_grad is YES for e in edges)
+        for result in results:
+            tensor = result.tensor
+            if tensor.site is None:
+                tensor.site = where["site"] if where["site"].known else None
+            if name in ("chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit", "split_with_sizes"):
+                tensor.multi_view = len(results) > 1
+            if result.requires_grad is YES:
+                tensor.cuts = ()
+            elif not like:
+                self.cut_result(where, name, via, grad_enabled, edges, tensor, cuts_before, constants, gradient)
+            self.note(name, via, tensor, edges)
+            self.tell(
+                Made(**where, op=name, inputs=tuple(edges), output=tensor, node=result.grad_fn)
+            )
+        for event in written:
+            base = event.tensor.base
+            if event.tensor.requires_grad is NO:
+                self.cut_result(
+                    where, name, via, grad_enabled, edges, event.tensor, cuts_before, constants, gradient and not grad_enabled
+                )
+                if base is not None and base.requires_grad is NO:
+                    base.cuts = _joined(base.cuts, event.tensor.cuts)
+            if event.tensor.grad_of is not None and name in ("zero_", "fill_"):
+                self.tell(Cleared(**where, tensors=(event.tensor.grad_of,), in_place=True))
+            if not results:
+                self.tell(
+                    Made(**where, op=name, inputs=tuple(edges), output=event.tensor, node=event.tensor.grad_fn)
+                )
+        if extra.get("custom"):
+            self.after_custom(where, name, results)
+        self.sum(where, name, edges, results)
+        if dropped and results and not written:
+            self.discarded(where, name, edges, results, fact)
+
+    def claim(self, name: str, via: str, site: Site, edges: list[Edge], constants: list[Cut]) -> None:
+        """The nodes that were told right before are this operation's: give them its name, place and operands."""
+        for number, _, _, _ in self.pending:
+            node = self.nodes[number]
+            node.op = name
+            node.site = site
+            node.constants = tuple(constants)[:_MOST_CUTS]
+            node.module = self.calls[-1][0] if self.calls and self.calls[-1][0].of_torch and via else None
+            by_node = {id(e.grad_fn): e for e in edges if e.grad_fn is not None}
+            by_leaf = {id(e.tensor): e for e in edges}
+            inputs = []
+            for edge in node.inputs:
+                if edge.grad_fn is not None:
+                    inputs.append(by_node.get(id(edge.grad_fn), edge))
+                else:
+                    inputs.append(by_leaf.get(id(edge.tensor), edge))
+            inputs += [e for e in edges if e.requires_grad is NO]
+            node.inputs = tuple(inputs)
+        self.pending.clear()
+
+    def mutation(
+        self, where: dict[str, Any], name: str, via: str, inputs: list[Any], at: int, version: int, grad_enabled: bool
+    ) -> Mutated:
+        before = inputs[at]
+        tensor = self.tensors[before[0]]
+        tracked = tensor.data_of is None
+        root = tensor.base or tensor
+        others = [self.tensors[s[0]] for i, s in enumerate(inputs) if s is not None and s[0] != before[0]]
+        by: Module | None = None
+        if self.calls and self.calls[-1][0].of_torch and via:
+            by = self.calls[-1][0]
+        site = where["site"]
+        named = False
+        if isinstance(site, RecordedSite):
+            statement = site.file.statement(site)
+            named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        return Mutated(
+            **where,
+            tensor=tensor,
+            storage=tensor.storage,
+            op=name,
+            tracked=tracked,
+            grad_enabled=grad_enabled,
+            version=version,
+            by=by,
+            leaf=tracked and grad_enabled and root.grad_fn is None and root.requires_grad is YES,
+            value=others[0] if len(others) == 1 else None,
+            named=named,
+        )
+
+    def cut_result(
+        self,
+        where: dict[str, Any],
+        name: str,
+        via: str,
+        grad_enabled: bool,
+        edges: list[Edge],
+        tensor: Tensor,
+        before: Mapping[int, tuple[Cut, ...]],
+        constants: list[Cut],
+        gradient: bool,
+    ) -> None:
+        inherited = [cut for e in edges if e.requires_grad is NO for cut in before[id(e.tensor)]]
+        cuts = _joined(tuple(inherited), tuple(constants))
+        if gradient:
+            how = name if grad_enabled else "no_grad"
+            if via in ("sample", "sample_n"):
+                how = "sample"
+            for edge in edges:
+                if edge.requires_grad is YES and edge.tensor is not tensor:
+                    cut = self.cut(where, edge, tensor, how)
+                    cuts = (*cuts, cut)
+                    if via in ("checkpoint", "apply", "CheckpointFunction"):
+                        self.inner_cuts.append(cut)
+        tensor.cuts = cuts[-_MOST_CUTS:]
+
+    def cut(self, where: dict[str, Any], source: Edge, result: Tensor | None, how: str) -> Cut:
+        event = Cut(**where, source=source, result=result, how=how, switch=self.switch if how == "no_grad" else None)
+        self.tell(event)
+        return event
+
+    def note(self, name: str, via: str, tensor: Tensor, edges: list[Edge]) -> None:
+        others = [e.tensor for e in edges]
+        if via == "log_prob":
+            tensor.note = "log_prob"
+        elif name in _QUANTIZING:
+            tensor.note = "quantized"
+        elif any(t.grad_of is not None or t.note == "gradient" for t in others) and tensor.requires_grad is NO:
+            tensor.note = "gradient"
+        elif any(t.note == "quantized" for t in others):
+            tensor.note = "quantized"
+        elif others and others[0].note == "log_prob" and len(others) == 1:
+            tensor.note = "log_prob"
+
+    def after_custom(self, where: dict[str, Any], name: str, results: list[Edge]) -> None:
+        """A reentrant checkpoint whose result has no graph has cut off the layers inside."""
+        if name == "CheckpointFunction":
+            for result in results:
+                sources = [c.source for c in self.inner_cuts]
+                if result.requires_grad is NO and sources:
+                    result.tensor.cuts = (self.cut(where, sources[-1], result.tensor, "checkpoint"),)
+        self.inner_cuts.clear()
+
+    def sum(self, where: dict[str, Any], name: str, edges: list[Edge], results: list[Edge]) -> None:
+        """A running sum in a loop keeps every graph that went into it."""
+        site = where["site"]
+        if name not in ("add", "add_") or not where["turns"] or not isinstance(site, RecordedSite):
+            return
+        statement = site.file.statement(site)
+        if not isinstance(statement, ast.AugAssign) or not results:
+            return
+        target = statement.target
+        label = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
+        place = site.file.site(
+            statement.lineno,
+            statement.col_offset if site.key[1] is not None else None,
+            statement.end_lineno or statement.lineno,
+            statement.end_col_offset if site.key[1] is not None else None,
+        )
+        if site.key[1] is not None and (site.key[0], site.key[1]) != (statement.lineno, statement.col_offset):
+            # An addition on the right-hand side.
+            return
+        added = edges[-1]
+        if added.requires_grad is YES and added.grad_fn is not None:
+            total = results[0].tensor
+            held = Tensor(requires_grad=total.requires_grad, grad_fn=total.grad_fn, storage=total.storage)
+            self.tell(
+                Stored(
+                    **{**where, "site": place},
+                    tensor=added.tensor,
+                    where="sum",
+                    grows=True,
+                    name=label,
+                    container=held,
+                )
+            )
+
+    def discarded(
+        self, where: dict[str, Any], name: str, edges: list[Edge], results: list[Edge], fact: facts.Op | None
+    ) -> None:
+        if fact is None or fact.mutates or name.endswith("_") or any(r.tensor is e.tensor for r in results for e in edges):
+            return
+        operand = edges[0].tensor if edges else None
+        self.tell(
+            Discarded(
+                **where,
+                op=name,
+                in_place=f"{name}_" if facts.method(f"{name}_") is not None else "",
+                operand=operand,
+                operand_name=operand.name if operand is not None else "",
+                certain=operand is not None,
+            )
+        )
+
+    # -- ways out of the graph
+
+    def on_data(self, site: int, call: int, source: list[Any], result: list[Any]) -> None:
+        where = self.where(site, call)
+        edge, made = self.at(source), self.at(result)
+        tensor = made.tensor
+        tensor.data_of = edge.tensor.data_of or edge.tensor
+        tensor.grad_of = edge.tensor.grad_of
+        tensor.cuts = edge.tensor.cuts
+        tensor.site = tensor.site or where["site"]
+        if edge.requires_grad is YES:
+            tensor.cuts = (self.cut(where, edge, tensor, "data"),)
+
+    def on_leaves(self, site: int, call: int, name: str, source: list[Any], number: int) -> None:
+        where = self.where(site, call)
+        edge = self.at(source)
+        how = {"__float__": "float", "__int__": "int", "__bool__": "bool", "__array__": "numpy"}.get(name, name)
+        if edge.requires_grad is YES:
+            self.left[number] = self.cut(where, edge, None, how)
+        elif edge.tensor.cuts:
+            self.left[number] = edge.tensor.cuts[-1]
+
+    def on_gradient(self, tensor: int, parameter: int, storage: int) -> None:
+        owner = self.tensors[parameter]
+        self.tensors[tensor].grad_of = owner
+        self.gradients[storage] = owner
+
+    def on_grad_mode(self, site: int, call: int, enabled: bool, via: str, before: bool) -> None:
+        where = self.where(site, call)
+        if via == "__exit__" or (via and via not in ("__init__", "__enter__", "decorate_context", "")):
+            if enabled:
+                self.switch = None
+            if via != "__exit__":
+                return
+        scoped = via in ("__enter__", "decorate_context", "__exit__")
+        if via == "__exit__":
+            # A context ends: what it switched, it switched for a while.
+            if enabled:
+                self.switch = None
+            self.tell(GradMode(**where, enabled=enabled, scoped=True))
+            return
+        if self.latest_mode is not None and via == "__enter__":
+            previous, event = self.latest_mode
+            if previous == "__init__" and event.frame is where["frame"] and event.enabled == enabled:
+                event.scoped = True
+                self.latest_mode = None
+                return
+        event = GradMode(**where, enabled=enabled, scoped=scoped)
+        self.latest_mode = via, event
+        self.tell(event)
+        self.switch = None if enabled else event
+
+    # -- writes
+
+    def on_set_data(self, site: int, call: int, target: list[Any], value: list[Any] | None, storage: int) -> None:
+        where = self.where(site, call)
+        tensor = self.tensors[target[0]]
+        given = self.at(value).tensor if value is not None else None
+        before = tensor.storage
+        event = Mutated(
+            **where,
+            tensor=tensor,
+            storage=before,
+            op="data =",
+            tracked=False,
+            grad_enabled=True,
+            version=before.version,
+            value=given,
+        )
+        self.tell(event)
+        before.mutations.append(event)
+        tensor.storage = self.storage(storage)
+        self.at(target)
+
+    def on_set_grad(self, site: int, call: int, tensor: int, value: list[Any]) -> None:
+        owner = self.tensors[tensor]
+        given = self.at(value).tensor
+        given.grad_of = given.grad_of or owner
+        self.tell(GradAssigned(**self.where(site, call), tensor=owner))
+
+    def on_cleared(self, site: int, call: int, tensors: list[int], optimizer: int, in_place: bool) -> None:
+        self.tell(
+            Cleared(
+                **self.where(site, call),
+                tensors=tuple(self.tensors[t] for t in tensors),
+                optimizer=self.optimizers.get(optimizer),
+                in_place=in_place,
+            )
+        )
+
+    def on_froze(self, site: int, call: int, state: list[Any], was: bool | None) -> None:
+        edge = self.at(state)
+        if edge.grad_fn is None:
+            self.tell(Froze(**self.where(site, call), tensor=edge.tensor, enabled=edge.requires_grad))
+
+    def on_raised(
+        self, site: int, call: int, name: str, inputs: list[Any], kind: str, message: str, grad_enabled: bool
+    ) -> None:
+        where = self.where(site, call)
+        edges = [self.at(s) for s in inputs]
+        op = _NAMES.get(name, name)
+        self.recording.failures.append(Failure(len(self.trace.events), where["site"], kind, message, op=op))
+        refused = "in-place" in message or "inplace" in message or "view" in message
+        if edges and refused and (op.endswith("_") or op == "__setitem__") and kind == "RuntimeError":
+            target = edges[0].tensor
+            root = target.base or target
+            event = Mutated(
+                **where,
+                tensor=target,
+                storage=target.storage,
+                op=op,
+                tracked=True,
+                grad_enabled=grad_enabled,
+                version=target.storage.version,
+                leaf="leaf" in message or (root.grad_fn is None and root.requires_grad is YES),
+                multi_view="output of a function that returns multiple views" in message,
+                value=edges[1].tensor if len(edges) == 2 else None,
+            )
+            self.tell(event)
+
+    # -- backward
+
+    def on_backward(
+        self,
+        site: int,
+        call: int,
+        roots: list[Any],
+        retain: bool,
+        create: bool,
+        wanted: list[int] | None,
+        is_grad: bool,
+        depth: int,
+        loss: float | None,
+    ) -> None:
+        where = self.where(site, call)
+        edges = [self.at(state) for state in roots]
+        self.pending.clear()
+        names = tuple(self.tensors[n] for n in wanted) if wanted is not None and is_grad else None
+        edge = edges[0] if edges else Edge(Tensor(requires_grad=NO), None, 0, NO)
+        if len(edges) > 1:
+            node = Node("add", where["site"], tuple(edges), index=len(self.trace.events))
+            root = Tensor(requires_grad=YES, grad_fn=node)
+            edge = Edge(root, node, 0, YES)
+        scaled = edge.grad_fn is not None and id(edge.grad_fn) in self.scaled
+        if depth and self.backwards:
+            # A recomputed part of the graph: the outer backward goes through it.
+            outer = self.backwards[-1]
+            node = outer.edge.grad_fn
+            if node is not None:
+                node.inputs = (*node.inputs, *edges)
+            return
+        event = Backward(
+            **where,
+            root=edge.tensor,
+            edge=edge,
+            retain=Known.of(retain),
+            create=Known.of(create),
+            wanted=names,
+            scaled=scaled,
+        )
+        self.tell(event)
+        self.backwards.append(event)
+        self.recording.losses.append((event, loss))
+
+    @property
+    def scaled(self) -> set[int]:
+        return self._scaled
+
+    _scaled: set[int] = set()
+
+    def on_backward_raised(self, kind: str, message: str) -> None:
+        if self.backwards:
+            last = self.backwards[-1]
+            self.recording.failures.append(Failure(last.index, last.site, kind, message, backward=last))
+
+    def on_grads(self, states: list[Any]) -> None:
+        """What `torch.autograd.grad` gave."""
+        if not self.backwards:
+            return
+        last = self.backwards[-1]
+        names: tuple[Tensor, ...] = last.wanted or ()
+        for number, _, _, _ in self.pending:
+            node = self.nodes[number]
+            node.op, node.site = "grad", last.site
+        self.pending.clear()
+        for i, state in enumerate(states):
+            edge = self.at(state)
+            edge.tensor.note = "gradient"
+            edge.tensor.site = edge.tensor.site or last.site
+            if i < len(names) and len(names) == len(states):
+                edge.tensor.grad_of = edge.tensor.grad_of or names[i]
+
+    def on_gradients(self, optimizer: int, rows: list[Any]) -> None:
+        gradients = [
+            (self.tensors[number], requires_grad, float(norm) if norm is not None else None)
+            for number, requires_grad, norm in rows
+        ]
+        self.recording.measured.append(
+            Measured(len(self.trace.events), self.optimizers.get(optimizer), gradients)
+        )
+
+    # -- optimizers
+
+    def on_group(self, site: int, call: int, number: int, kind: str, states: list[Any]) -> None:
+        where = self.where(site, call)
+        edges = tuple(self.at(s) for s in states)
+        optimizer = self.optimizers.get(number)
+        if optimizer is None:
+            optimizer = self.optimizers[number] = Optimizer(kind, where["site"])
+        before = self.built.get(number)
+        optimizer.parameters += [e.tensor for e in edges]
+        if before is not None and before.site is where["site"] and before.frame is where["frame"]:
+            first = before.groups or (tuple(e.tensor for e in before.parameters),)
+            before.groups = (*first, tuple(e.tensor for e in edges))
+            before.parameters = (*before.parameters, *edges)
+            return
+        self.built[number] = event = Built(**where, optimizer=optimizer, parameters=edges)
+        self.tell(event)
+
+    def on_step(
+        self,
+        site: int,
+        call: int,
+        number: int,
+        kind: str,
+        closure: bool,
+        scaler: int,
+        parameters: list[int],
+        changed: list[Any],
+        memory: int | None,
+    ) -> None:
+        where = self.where(site, call)
+        optimizer = self.optimizers.get(number)
+        if optimizer is None:
+            optimizer = self.optimizers[number] = Optimizer(kind, where["site"])
+        optimizer.parameters = [self.tensors[p] for p in parameters]
+        event = Stepped(
+            **where, optimizer=optimizer, scaler=self.thing(scaler) if scaler else None, closure=closure
+        )
+        self.tell(event)
+        for parameter, version in changed:
+            tensor = self.tensors[parameter]
+            tensor.storage.version = version
+            write = Mutated(
+                **where,
+                tensor=tensor,
+                storage=tensor.storage,
+                op="step",
+                tracked=True,
+                grad_enabled=False,
+                version=version,
+                by=optimizer,
+            )
+            self.tell(write)
+            tensor.storage.mutations.append(write)
+        self.recording.memory.append((event, memory))
+
+    def thing(self, number: int) -> object:
+        return self.objects.setdefault(number, object())
+
+    def on_clipped(self, site: int, call: int, tensors: list[int], by: str) -> None:
+        where = self.where(site, call)
+        self.tell(Clipped(**where, tensors=tuple(self.tensors[t] for t in tensors)))
+
+    def on_scaler(self, site: int, call: int, scaler: int, name: str, optimizer: int) -> None:
+        self.tell(
+            Scaler(
+                **self.where(site, call),
+                scaler=self.thing(scaler),
+                call=name,
+                optimizer=self.optimizers.get(optimizer),
+            )
+        )
+
+    def on_scheduler(self, site: int, call: int, optimizer: int) -> None:
+        self.tell(SchedulerStepped(**self.where(site, call), optimizer=self.optimizers.get(optimizer)))
+
+    # -- modules
+
+    def on_module(self, number: int, kind: str, of_torch: bool) -> None:
+        self.modules[number] = RecordedModule(kind, of_torch=of_torch)
+
+    def on_constructed(self, site: int, call: int, number: int) -> None:
+        where = self.where(site, call)
+        module = self.modules[number]
+        module.site = where["site"] if where["site"].known else None
+        self.tell(Constructed(**where, module=module))
+
+    def on_made(self, site: int, call: int, state: list[Any]) -> None:
+        edge = self.at(state)
+        edge.tensor.site = edge.tensor.site or self.sites[site]
+
+    def on_registered(
+        self, site: int, call: int, number: int, name: str, what: str, member: int, new: bool
+    ) -> None:
+        module = self.modules[number]
+        if what == "module":
+            module.children[name] = self.modules[member]
+            return
+        tensor = self.tensors[member]
+        if tensor.owner is None:
+            tensor.owner = module
+        if tensor.site is None and self.sites[site].known:
+            tensor.site = self.sites[site]
+        tensor.name = tensor.name or name
+        if what == "parameter":
+            tensor.is_parameter = True
+            module.parameters[name] = tensor
+
+    def on_attribute(self, site: int, call: int, number: int, name: str, value: Any, replaced: Any) -> None:
+        where = self.where(site, call)
+        module = self.modules[number]
+        if value is not None and value[0] == "bool":
+            self.tell(AttributeSet(**where, owner=module, attribute=name, value=value[1]))
+            return
+        held, old = self.value(value), self.value(replaced)
+        if isinstance(held, RecordedModule):
+            module.children[name] = held
+        elif isinstance(old, RecordedModule):
+            module.children.pop(name, None)
+        if isinstance(held, Tensor) and held.is_parameter:
+            module.parameters[name] = held
+        elif isinstance(old, Tensor) and module.parameters.get(name) is old:
+            del module.parameters[name]
+        if self.module_under_construction(where["frame"]):
+            # The members of torch's own layers are told with the layer.
+            pass
+        self.stored(where, held, "attribute", name)
+        if not module.of_torch:
+            self.tell(Assigned(**where, owner=module, attribute=name, value=held, replaced=old))
+
+    @staticmethod
+    def module_under_construction(frame: Frame) -> bool:
+        return frame.function == "__init__"
+
+    def stored(self, where: dict[str, Any], value: object, how: str, name: str) -> None:
+        if not where["turns"]:
+            return
+        for tensor in _tensors(value):
+            if (tensor.requires_grad is YES and tensor.grad_fn is not None) or tensor.grad_of is not None:
+                self.tell(Stored(**where, tensor=tensor, where=how, grows=False, name=name))
+
+    def value(self, shown: Any) -> object:
+        if shown is None:
+            return None
+        kind = shown[0]
+        if kind == "tensor":
+            return self.at(shown[1:]).tensor
+        if kind == "module":
+            return self.modules[shown[1]]
+        if kind == "list":
+            return [self.value(v) for v in shown[1]]
+        if kind == "tuple":
+            return tuple(self.value(v) for v in shown[1])
+        if kind == "dict":
+            return {k: self.value(v) for k, v in shown[1]}
+        return None
+
+    def on_called(self, site: int, call: int, number: int, arguments: list[int], training: bool) -> None:
+        module = self.modules[number]
+        module.training = Known.of(training)
+        module.calls += 1
+        event = Called(
+            **self.where(site, call), module=module, arguments=tuple(self.tensors[a] for a in arguments)
+        )
+        self.tell(event)
+        self.calls.append((module, event))
+
+    def on_returning(self, call: int, file: int, span: list[int]) -> None:
+        self.places[call] = self.files[file].site(*span)
+        self.last_return = self.files[file].site(*span), self.frames.get(call)
+
+    last_return: tuple[RecordedSite, Frame | None] | None = None
+
+    def on_returned(self, site: int, call: int, number: int, outputs: list[Any]) -> None:
+        module = self.modules[number]
+        called: Called | None = None
+        while self.calls:
+            inner, event = self.calls.pop()
+            if inner is module:
+                called = event
+                break
+        states = tuple((place, self.at(state).tensor) for place, state in outputs)
+        if called is None:
+            return
+        place = None
+        if self.last_return is not None and self.last_return[1] is not None and self.last_return[1].owner is module:
+            place = self.last_return[0]
+        self.tell(
+            Returned(**self.where(site, call), module=module, called=called, outputs=states, place=place)
+        )
+
+    def on_tree(self, number: int, inner: list[Any], parameters: list[Any]) -> None:
+        root = self.modules[number]
+        if root not in self.recording.outermost:
+            self.recording.outermost.append(root)
+        by_name = {}
+        for name, member in inner:
+            module = self.modules[member]
+            module.name = module.name or name
+            by_name[name] = module
+            if name:
+                parent, _, last = name.rpartition(".")
+                if parent in by_name:
+                    by_name[parent].children[last] = module
+        for name, tensor_number, requires_grad in parameters:
+            tensor = self.tensors[tensor_number]
+            tensor.requires_grad = Known.of(requires_grad)
+            tensor.name = name
+            tensor.is_parameter = True
+            parent, _, last = name.rpartition(".")
+            if parent in by_name:
+                by_name[parent].parameters[last] = tensor
+                tensor.owner = tensor.owner or by_name[parent]
+            self.recording.names.setdefault(id(tensor), name)
+
+    def on_mode(self, site: int, call: int, number: int, training: bool) -> None:
+        module = self.modules[number]
+        for _, inner in module.modules():
+            inner.training = Known.of(training)
+        self.tell(Mode(**self.where(site, call), module=module, training=Known.of(training)))
+
+    def on_state_dict(self, site: int, call: int, number: int, storages: list[int]) -> None:
+        module = self.modules[number]
+        event = Aliased(
+            **self.where(site, call), module=module, storages=tuple(self.storage(s) for s in storages)
+        )
+        self.tell(event)
+        self.aliased.append((frozenset(storages), event))
+
+    def on_load_state_dict(self, site: int, call: int, number: int, storages: list[int]) -> None:
+        module = self.modules[number]
+        given = frozenset(storages)
+        alias = next((a for own, a in reversed(self.aliased) if own == given and a.module is module), None)
+        if alias is not None and given:
+            self.tell(Restored(**self.where(site, call), module=module, alias=alias))
+
+    # -- flagged statements
+
+    def on_reached(self, site: int, call: int, flag: int, when: str) -> None:
+        self.recording.reached.add(flag)
+
+    def on_appended(
+        self, site: int, call: int, flag: int, span: list[int], container: int, items: list[Any]
+    ) -> None:
+        where = self.where(site, call)
+        held = self.lists.setdefault(container, [])
+        held[:] = [self.value(item) for item in items]
+        place = where["site"]
+        if isinstance(place, RecordedSite):
+            where["site"] = place.file.site(*span)
+        if not where["turns"] or not held:
+            return
+        for tensor in _tensors(held[-1]):
+            if tensor.requires_grad is YES and tensor.grad_fn is not None:
+                self.tell(Stored(**where, tensor=tensor, where="append", grows=True, container=held))
+
+    def on_named(
+        self, site: int, call: int, flag: int, when: str, name: str, value: Any, is_spent: bool | None
+    ) -> None:
+        held = self.value(value)
+        if when == "before":
+            self.named[flag] = (held, call)
+            return
+        before = self.named.pop(flag, (None, 0))[0]
+        where = self.where(site, call)
+        self.stored(where, held, "name", name)
+        if isinstance(before, Tensor) and before is not held and before.grad_fn is None:
+            if before.requires_grad is YES:
+                self.tell(
+                    Assigned(**where, owner=None, attribute=name, value=held, replaced=before)
+                )
+            place = where["site"]
+            statement = place.file.statement(place) if isinstance(place, RecordedSite) else None
+            if where["turns"] and isinstance(statement, ast.Assign) and isinstance(held, Tensor):
+                self.tell(Rebound(**where, variable=name, tensor=before))
+
+    def on_attribute_of(
+        self,
+        site: int,
+        call: int,
+        flag: int,
+        when: str,
+        kind: str,
+        owner: int,
+        attribute: str,
+        value: Any,
+        plain: bool | None,
+        address: int,
+        span: list[int],
+    ) -> None:
+        where = self.where(site, call)
+        held = self.value(value)
+        if when == "before":
+            self.named[flag] = (held, address)
+            return
+        before = self.named.pop(flag, (None, 0))
+        if kind == "tensor":
+            if plain is not None and attribute not in ("requires_grad", "data", "grad"):
+                self.tell(
+                    AttributeSet(**where, owner=self.tensors[owner], attribute=attribute, value=plain)
+                )
+            return
+        if owner in self.modules:
+            return
+        self.stored(where, held, "attribute", attribute)
+        old = before[0] if before[1] == address else None
+        if isinstance(held, (Tensor, RecordedModule)) or isinstance(old, RecordedModule):
+            self.tell(
+                Assigned(
+                    **where,
+                    owner=self.thing(-address),
+                    attribute=attribute,
+                    value=held,
+                    replaced=old if old is not held else None,
+                )
+            )
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+
+
+def _joined(some: tuple[Cut, ...], more: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    return tuple({id(cut): cut for cut in (*some, *more)}.values())[:_MOST_CUTS]
+
+
+def _snake(name: str) -> str:
+    """`NllLossBackward0` as `nll_loss`."""
+    bare = name.rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+    out = []
+    for at, char in enumerate(bare):
+        if char.isupper() and at and not bare[at - 1].isupper():
+            out.append("_")
+        out.append(char.lower())
+    return "".join(out)
+
+
+__all__ = ["Exhausted", "Failure", "Measured", "RecordedModule", "RecordedSite", "Recording", "SourceFile", "read"]
