@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import NO, Backward, Node, Trace, sure_graph
 
+raises = r"backward through the graph a second time"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     freed: dict[int, Backward] = {}

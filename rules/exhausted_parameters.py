@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Exhausted, Trace
 
+raises = r"empty parameter list"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     for again in trace.told(Exhausted):

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Mutated, Trace
 
+raises = r"leaf Variable that requires grad"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     for mutation in trace.told(Mutated):

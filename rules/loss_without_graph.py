@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import NO, Backward, Trace
 
+raises = r"does not require grad and does not have a grad_fn"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     for backward in trace.told(Backward):

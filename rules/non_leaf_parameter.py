@@ -8,6 +8,8 @@ _MOVES = frozenset({"to", "cuda", "cpu", "xpu", "double", "float", "half", "bflo
 # On what is already there, these give back the Parameter itself.
 _MAY_CHANGE_NOTHING = frozenset({"float", "cpu", "contiguous", "type", "type_as"})
 
+raises = r"can't optimize a non-leaf"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     for built in trace.told(Built):

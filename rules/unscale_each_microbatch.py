@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Cleared, Scaler, Trace
 
+raises = r"unscale_\(\) has already been called"
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     open_calls: dict[tuple[int, int], Scaler] = {}

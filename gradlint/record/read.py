@@ -58,6 +58,9 @@ from gradlint.trace import (
 
 _MOST_CUTS = 8
 
+PLACES = 16
+"""A finding's flags are numbered from its own number times this: its place first, then those of its reasons."""
+
 _NAMES = {
     "__rsub__": "sub",
     "rsub": "sub",
@@ -86,6 +89,8 @@ _NAMES = {
     "concatenate": "cat",
 }
 _QUANTIZING = frozenset({"round", "floor", "ceil", "trunc", "sign", "bucketize"})
+# The records that may tell what made the nodes before them.
+_MAY_FOLLOW_NODES = frozenset({"tensor", "op", "returned", "backward", "site", "call", "grads"})
 # An operation that only looks at what its operand is like cuts nothing.
 _LIKE = frozenset({"empty_strided", "new_empty_strided"})
 
@@ -259,6 +264,9 @@ class Recording:
     ended: str = ""
     """'steps', 'end', 'exit', 'raised', 'interrupted'; '' where the process was cut off."""
     error: tuple[str, str] | None = None
+    """The exception that ended the program, as its type and message."""
+    error_line: tuple[str, int] | None = None
+    """The innermost line of the program that it passed."""
     notes: list[str] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
     """The flags whose statements ran."""
@@ -320,23 +328,43 @@ class _Reader:
         """Storages of gradients, by number: whose."""
         self.lists: dict[int, list[object]] = {}
         self.named: dict[int, tuple[Any, ...]] = {}
-        self.iterators: dict[tuple[str, int], tuple[Site, Site | None]] = {}
+        self.iterators: dict[tuple[int, int], Site] = {}
+        self.primary: dict[int, Site] = {}
+        """Per flag the first of its statements that ran."""
         self.aliases: list[Aliased] = []
         self.aliased: list[tuple[frozenset[int], Aliased]] = []
         self.numbers: dict[int, int] = {}
-        self.inner_cuts: list[Cut] = []
+        self.custom: list[int] = []
+        """Where in the trace the calls of an `autograd.Function` in progress began."""
+        self.scaled: set[int] = set()
+        """Nodes by `id` that a gradient scaler's `scale` made."""
 
     def finished(self) -> Recording:
         self.trace.modules = list(self.modules.values())
+        self.trace.complete = self.recording.ended in ("end", "exit", "steps")
+        self.name_members()
         self.flush_nodes()
         recording = self.recording
         for file in self.files.values():
             recording.sites[file.path] = set(file.sites.values())
         return recording
 
+    def name_members(self) -> None:
+        """Give dotted names to the parameters of modules that were never called as the outermost one."""
+        inside = {id(child) for module in self.modules.values() for child in module.children.values()}
+        for root in self.modules.values():
+            if id(root) in inside:
+                continue
+            for name, module in root.modules():
+                for last, tensor in module.parameters.items() if isinstance(module, RecordedModule) else ():
+                    dotted = f"{name}.{last}" if name else last
+                    if id(tensor) not in self.recording.names:
+                        tensor.name = dotted
+                        self.recording.names[id(tensor)] = dotted
+
     def record(self, record: list[Any]) -> None:
         kind = record[0]
-        if kind != "node" and self.pending and kind not in ("tensor", "op", "returned", "backward", "site", "call"):
+        if kind != "node" and self.pending and kind not in _MAY_FOLLOW_NODES:
             self.flush_nodes()
         getattr(self, "on_" + kind, self.ignore)(*record[1:])
 
@@ -357,6 +385,7 @@ class _Reader:
 
     def on_error(self, kind: str, message: str, place: Any) -> None:
         self.recording.error = kind, message
+        self.recording.error_line = (place[0], place[1]) if place else None
 
     def on_end(self, why: str) -> None:
         self.recording.ended = why
@@ -541,6 +570,8 @@ class _Reader:
         """The nodes that were told right before are this operation's: give them its name, place and operands."""
         for number, _, _, _ in self.pending:
             node = self.nodes[number]
+            if via == "scale" and name == "mul":
+                self.scaled.add(id(node))
             node.op = name
             node.site = site
             node.constants = tuple(constants)[:_MOST_CUTS]
@@ -563,14 +594,14 @@ class _Reader:
         before = inputs[at]
         tensor = self.tensors[before[0]]
         tracked = tensor.data_of is None
-        root = tensor.base or tensor
         others = [self.tensors[s[0]] for i, s in enumerate(inputs) if s is not None and s[0] != before[0]]
         by: Module | None = None
         if self.calls and self.calls[-1][0].of_torch and via:
             by = self.calls[-1][0]
         site = where["site"]
         named = False
-        if isinstance(site, RecordedSite):
+        outermost = next((m for m, called in self.calls if called.site is site), None)
+        if isinstance(site, RecordedSite) and (outermost is None or outermost is by):
             statement = site.file.statement(site)
             named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         return Mutated(
@@ -582,7 +613,6 @@ class _Reader:
             grad_enabled=grad_enabled,
             version=version,
             by=by,
-            leaf=tracked and grad_enabled and root.grad_fn is None and root.requires_grad is YES,
             value=others[0] if len(others) == 1 else None,
             named=named,
         )
@@ -609,8 +639,6 @@ class _Reader:
                 if edge.requires_grad is YES and edge.tensor is not tensor:
                     cut = self.cut(where, edge, tensor, how)
                     cuts = (*cuts, cut)
-                    if via in ("checkpoint", "apply", "CheckpointFunction"):
-                        self.inner_cuts.append(cut)
         tensor.cuts = cuts[-_MOST_CUTS:]
 
     def cut(self, where: dict[str, Any], source: Edge, result: Tensor | None, how: str) -> Cut:
@@ -633,12 +661,14 @@ class _Reader:
 
     def after_custom(self, where: dict[str, Any], name: str, results: list[Edge]) -> None:
         """A reentrant checkpoint whose result has no graph has cut off the layers inside."""
-        if name == "CheckpointFunction":
+        if name == "CheckpointFunction" and self.custom:
+            inside = self.trace.events[self.custom.pop() :]
+            sources = [e.source for e in inside if isinstance(e, Cut) and e.how == "no_grad"]
             for result in results:
-                sources = [c.source for c in self.inner_cuts]
                 if result.requires_grad is NO and sources:
                     result.tensor.cuts = (self.cut(where, sources[-1], result.tensor, "checkpoint"),)
-        self.inner_cuts.clear()
+        elif self.custom:
+            self.custom.pop()
 
     def sum(self, where: dict[str, Any], name: str, edges: list[Edge], results: list[Edge]) -> None:
         """A running sum in a loop keeps every graph that went into it."""
@@ -692,6 +722,13 @@ class _Reader:
         )
 
     # -- ways out of the graph
+
+    def on_custom(self, name: str) -> None:
+        self.custom.append(len(self.trace.events))
+
+    def on_copied(self, original: int, copy: int) -> None:
+        first, second = self.tensors[original], self.tensors[copy]
+        second.site, second.name, second.is_parameter = first.site, first.name, first.is_parameter
 
     def on_data(self, site: int, call: int, source: list[Any], result: list[Any]) -> None:
         where = self.where(site, call)
@@ -854,12 +891,6 @@ class _Reader:
         self.tell(event)
         self.backwards.append(event)
         self.recording.losses.append((event, loss))
-
-    @property
-    def scaled(self) -> set[int]:
-        return self._scaled
-
-    _scaled: set[int] = set()
 
     def on_backward_raised(self, kind: str, message: str) -> None:
         if self.backwards:
@@ -1132,6 +1163,13 @@ class _Reader:
 
     def on_reached(self, site: int, call: int, flag: int, when: str) -> None:
         self.recording.reached.add(flag)
+        place = self.sites[site]
+        if isinstance(place, RecordedSite) and flag % PLACES == 0 and flag not in self.primary:
+            statement = place.file.statement(place)
+            if statement is not None:
+                self.primary[flag] = place.file.site(
+                    statement.lineno, statement.col_offset, statement.end_lineno or 0, statement.end_col_offset
+                )
 
     def on_appended(
         self, site: int, call: int, flag: int, span: list[int], container: int, items: list[Any]
@@ -1167,6 +1205,22 @@ class _Reader:
             statement = place.file.statement(place) if isinstance(place, RecordedSite) else None
             if where["turns"] and isinstance(statement, ast.Assign) and isinstance(held, Tensor):
                 self.tell(Rebound(**where, variable=name, tensor=before))
+
+    def on_item(self, site: int, call: int, flag: int, value: Any, span: list[int]) -> None:
+        where = self.where(site, call)
+        self.stored(where, self.value(value), "item", "")
+
+    def on_iterator(self, site: int, call: int, flag: int, span: list[int], address: int, is_spent: bool) -> None:
+        where = self.where(site, call)
+        place = where["site"]
+        if isinstance(place, RecordedSite):
+            place = place.file.site(*span)
+        finding = flag // PLACES
+        first = self.iterators.setdefault((finding, address), place)
+        if is_spent and first is not place:
+            made = self.primary.get(finding * PLACES)
+            if made is not None:
+                self.tell(Exhausted(**{**where, "site": place}, what="iterator", made=made, first=first))
 
     def on_attribute_of(
         self,

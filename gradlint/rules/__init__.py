@@ -28,6 +28,7 @@ def rules() -> tuple[Rule, ...]:
                 page=page.read(path.stem, path.read_text(encoding="utf-8")),
                 check=module.check,
                 on_every_path=getattr(module, "on_every_path", False),
+                raises=getattr(module, "raises", ""),
             )
         )
     return tuple(sorted(found, key=lambda rule: rule.page.code))

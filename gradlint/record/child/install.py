@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,17 +51,21 @@ def _backward(observer: Observer) -> None:
         signature = inspect.signature(original)
 
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            bound = signature.bind(*arguments, **keywords).arguments
-            tensors = bound["tensors"]
-            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-            create = bool(bound.get("create_graph"))
-            retain = bound.get("retain_graph")
+            bound = signature.bind(*arguments, **keywords)
+            given = bound.arguments
+            for name in ("tensors", "inputs"):
+                # An iterator can be read only once.
+                if hasattr(given.get(name), "__next__"):
+                    given[name] = list(given[name])
+            create = bool(given.get("create_graph"))
+            retain = given.get("retain_graph")
+            wanted = given.get("inputs")
             return observer.run_backward(
-                lambda: original(*arguments, **keywords),
-                roots,
+                lambda: original(*bound.args, **bound.kwargs),
+                _listed(given["tensors"]),
                 create if retain is None else bool(retain),
                 create,
-                bound.get("inputs"),
+                _listed(wanted) if wanted is not None else None,
                 None,
             )
 
@@ -71,24 +75,32 @@ def _backward(observer: Observer) -> None:
         signature = inspect.signature(original)
 
         def grad(*arguments: Any, **keywords: Any) -> Any:
-            bound = signature.bind(*arguments, **keywords).arguments
-            outputs, inputs = bound["outputs"], bound["inputs"]
-            roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-            create = bool(bound.get("create_graph"))
-            retain = bound.get("retain_graph")
+            bound = signature.bind(*arguments, **keywords)
+            given = bound.arguments
+            for name in ("outputs", "inputs"):
+                # An iterator can be read only once.
+                if hasattr(given[name], "__next__"):
+                    given[name] = list(given[name])
+            outputs, inputs = given["outputs"], given["inputs"]
+            create = bool(given.get("create_graph"))
+            retain = given.get("retain_graph")
             return observer.run_backward(
-                lambda: original(*arguments, **keywords),
-                roots,
+                lambda: original(*bound.args, **bound.kwargs),
+                _listed(outputs),
                 create if retain is None else bool(retain),
                 create,
                 None,
-                [inputs] if isinstance(inputs, torch.Tensor) else list(inputs),
+                _listed(inputs),
             )
 
         return grad
 
     _wrapped(torch.autograd, "backward", around_backward)
     _wrapped(torch.autograd, "grad", around_grad)
+
+
+def _listed(tensors: Any) -> list[Any]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _optimizers(observer: Observer) -> None:
@@ -305,11 +317,23 @@ def _functions(observer: Observer) -> None:
                 known = [observer.state(t) for t in tensors_in(arguments) if compat.is_observable(t)]
         except Exception as error:  # noqa: BLE001 - the program must not see it
             observer.fault("apply", error)
+        observer.journal.add("custom", cls.__name__)
         result = apply(cls, *arguments, **keywords)
         observer.custom(cls.__name__, arguments, known, result)
         return result
 
     torch.autograd.Function.apply = classmethod(custom)  # type: ignore[assignment,method-assign]
+
+    def copying(original: Callable[..., Any]) -> Callable[..., Any]:
+        def deepcopy(self: Any, memo: Any) -> Any:
+            copy = original(self, memo)
+            if copy is not self:
+                observer.copied(self, copy)
+            return copy
+
+        return deepcopy
+
+    _wrapped(torch.nn.Parameter, "__deepcopy__", copying)
 
     new = torch.nn.Parameter.__new__
 
@@ -320,7 +344,3 @@ def _functions(observer: Observer) -> None:
         return parameter
 
     torch.nn.Parameter.__new__ = made  # type: ignore[method-assign,assignment]
-
-
-def named_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    return module.named_parameters(remove_duplicate=False)

@@ -6,6 +6,7 @@ Nothing here may change what the program does, or raise: whatever fails in an ob
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -36,6 +37,9 @@ _QUESTIONS = frozenset(
     "_is_view __iter__ isinstance record_stream requires_grad_setter _has_compatible_shallow_copy_type "
     "_record_function_enter_new".split()
 )
+# How many times the wanted steps are taken while a place that is asked about has not run.
+_PATIENCE = 25
+
 # A value that leaves torch: what Python makes of it has no graph.
 _LEAVES = frozenset("item tolist numpy __float__ __int__ __bool__ __index__ __array__ __complex__".split())
 
@@ -84,6 +88,7 @@ class Observer:
         self.faults = 0
         self.forward_depth = 0
         self.stepping = 0
+        self.stepping_depth = 0
         self.backwards = 0
         self.backward_depth = 0
         self.clearing = 0
@@ -101,6 +106,12 @@ class Observer:
         """The modules that the program itself calls."""
         self.quiet_modes = 0
         self.quiet_states = 0
+        self.asked: set[int] = set()
+        """The flags in files that were loaded."""
+        self.reached_at: dict[int, int] = {}
+        """Per flag, how many steps had been taken when it was first reached."""
+        self.held: list[Any] = []
+        """The iterators that were told, so that their addresses stay theirs."""
         self.versions_before: list[tuple[torch.Tensor, int]] = []
 
     # -- numbers
@@ -137,7 +148,11 @@ class Observer:
         """The tensor as it is now: its number, requires_grad, the number of its node, its version."""
         number = self.tensor(tensor)
         requires_grad = tensor.requires_grad
-        function = tensor.grad_fn if requires_grad else None
+        try:
+            function = tensor.grad_fn if requires_grad else None
+        except RuntimeError:
+            # A view whose base was changed in a way that torch forbids has no node that may be asked for.
+            function = None
         return number, requires_grad, self.node(function) if function is not None else 0, tensor._version
 
     def module(self, module: torch.nn.Module) -> int:
@@ -571,6 +586,10 @@ class Observer:
         """Whether every optimizer that is alive has stepped often enough."""
         wanted = int(self.plan.get("steps", 2))
         total = sum(self.steps.values())
+        if self.reached_at and max(total, self.by_hand) - max(self.reached_at.values()) < wanted:
+            return False
+        if self.unreached() and max(total, self.by_hand) < wanted * _PATIENCE:
+            return False
         if self.by_hand >= wanted and not self.steps:
             return True
         if self.skipped >= 20 + wanted:
@@ -583,6 +602,10 @@ class Observer:
         if resting and total < 4 * wanted:
             return False
         return min(stepped) >= wanted or total >= 4 * wanted * max(1, len(stepped))
+
+    def unreached(self) -> bool:
+        """Whether a place that somebody asks about, in a file that was loaded, has not run yet."""
+        return any(number not in self.reached_at for number in self.asked)
 
     # -- optimizers
 
@@ -602,9 +625,13 @@ class Observer:
     def before_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if self.off or threading.get_ident() != self.thread:
             return None
-        self.stepping += 1
-        if self.stepping > 1:
+        self.stepping_depth += 1
+        if self.stepping_depth > 1:
             return None
+        step = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)
+        own = step is not None and self.places.own_file(step.co_filename)
+        # What an optimizer of the program does is part of the program.
+        self.stepping = 0 if own else 1
         closure = next((a for a in (*arguments[1:2], keywords.get("closure")) if callable(a)), None)
         with compat.no_torch_function():
             if closure is None:
@@ -631,9 +658,10 @@ class Observer:
     def after_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self.off or threading.get_ident() != self.thread:
             return
-        self.stepping = max(0, self.stepping - 1)
-        if self.stepping:
+        self.stepping_depth = max(0, self.stepping_depth - 1)
+        if self.stepping_depth:
             return
+        self.stepping = 0
         with compat.no_torch_function():
             closure = any(callable(a) for a in (*arguments[1:2], keywords.get("closure")))
             if closure:
@@ -831,6 +859,12 @@ class Observer:
             self.journal.add("load_state_dict", *self.at(site), self.module(module), storages)
 
     @guarded
+    def copied(self, original: torch.Tensor, copy: torch.Tensor) -> None:
+        with compat.no_torch_function():
+            self.kept.add(self.storages.number(copy))
+            self.journal.add("copied", self.tensor(original), self.tensor(copy))
+
+    @guarded
     def custom(self, name: str, arguments: tuple[Any, ...], known: list[Any], result: Any) -> None:
         """A call of an `autograd.Function` is one operation."""
         with compat.no_torch_function():
@@ -862,7 +896,17 @@ class Observer:
         with compat.no_torch_function():
             site = self.places.here(frame)
             where = self.at(site)
+            if watch.flag in self.asked:
+                self.reached_at.setdefault(watch.flag, max(sum(self.steps.values()), self.by_hand))
             self.journal.add("reached", *where, watch.flag, when)
+            if when == "before":
+                for name in watch.names:
+                    value = frame.f_locals.get(name)
+                    if hasattr(value, "__next__"):
+                        is_spent = spent(value)
+                        if is_spent is not None:
+                            self.held.append(value)
+                            self.journal.add("iterator", *where, watch.flag, list(watch.span), id(value), is_spent)
             if not watch.path:
                 return
             value = follow(watch.path, frame)
@@ -872,6 +916,9 @@ class Observer:
                     self.journal.add(
                         "appended", *where, watch.flag, list(watch.span), id(value), [self.shown(v, 2) for v in items]
                     )
+            elif watch.kind == "item":
+                if when == "after":
+                    self.journal.add("item", *where, watch.flag, self.shown(value), list(watch.span))
             elif watch.kind == "name":
                 self.journal.add("named", *where, watch.flag, when, watch.attribute, self.shown(value), spent(value))
             elif watch.kind == "attribute":

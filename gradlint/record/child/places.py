@@ -54,8 +54,12 @@ class Call:
 class Places:
     """Numbers sites and calls, and writes each into the journal when it is first met."""
 
-    def __init__(self, journal: Journal, roots: tuple[str, ...], files: frozenset[str]) -> None:
+    def __init__(
+        self, journal: Journal, roots: tuple[str, ...], elsewhere: tuple[str, ...], files: frozenset[str]
+    ) -> None:
         self.journal = journal
+        self.elsewhere = (_OURS, *elsewhere, os.path.join(os.path.dirname(os.__file__), ""))
+        """Folders whose files never are the program's own: the interpreter's library among them."""
         self.roots = roots
         """Folders whose files are the program's own."""
         self.named_files = files
@@ -71,10 +75,10 @@ class Places:
         """The function outside the program that the program called at the last place."""
 
     def own_file(self, path: str) -> bool:
-        if path.startswith(_OURS):
-            return False
         if path in self.named_files:
             return True
+        if path.startswith(self.elsewhere):
+            return False
         return path.startswith(self.roots) and not any(part in path for part in _ELSEWHERE)
 
     def code_of(self, code: CodeType) -> Code | None:

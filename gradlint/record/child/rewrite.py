@@ -33,6 +33,8 @@ class Watch(NamedTuple):
     path: tuple[str, ...]
     attribute: str
     span: tuple[int, int, int, int]
+    names: tuple[str, ...]
+    """The variables that it reads."""
 
 
 class Instrumented(NamedTuple):
@@ -78,7 +80,7 @@ class _Writer:
         for at, statement in enumerate(body):
             before, after = self.flagged(statement)
             if isinstance(statement, ast.Return) and self.in_forward:
-                before.append(self.probe("returning", self.watch(0, statement), statement))
+                before.append(self.probe("returning", self.watch(-1, statement), statement))
             self.inside(statement)
             first = docstring and at == 0 and _is_text(statement)
             future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
@@ -121,7 +123,8 @@ class _Writer:
 
     def watch(self, flag: int, statement: ast.stmt) -> int:
         kind, target, attribute = _target(statement)
-        self.watches.append(Watch(flag, kind, _path(target), attribute, _span(statement)))
+        read = _read(statement) if flag >= 0 else ()
+        self.watches.append(Watch(flag, kind, _path(target), attribute, _span(statement), read))
         self.next_watch += 1
         return self.next_watch - 1
 
@@ -194,9 +197,23 @@ def _target(statement: ast.stmt) -> tuple[str, ast.expr | None, str]:
         return "attribute", target.value, target.attr
     if isinstance(target, ast.Name):
         return "name", target, target.id
-    if isinstance(target, ast.Subscript):
-        return "item", target.value, ""
+    if isinstance(target, ast.Subscript) and isinstance(statement, ast.Assign):
+        # What is put there, where it has a name.
+        return "item", statement.value, ""
     return "", None, ""
+
+
+def _read(statement: ast.stmt) -> tuple[str, ...]:
+    """The variables that the statement reads, those of the statements inside it excluded."""
+    inner = _blocks(statement)
+    found: dict[str, None] = {}
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found[node.id] = None
+        todo.extend(child for child in ast.iter_child_nodes(node) if child not in inner)
+    return tuple(found)
 
 
 def _path(node: ast.expr | None) -> tuple[str, ...]:

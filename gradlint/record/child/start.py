@@ -36,9 +36,11 @@ class Run:
         self.flags = {
             path: [Flag(*flag) for flag in flags] for path, flags in plan.get("flags", {}).items()
         }
-        self.places = Places(self.journal, tuple(plan.get("roots", ())), frozenset(self.flags))
+        elsewhere = tuple(plan.get("elsewhere", ()))
+        self.places = Places(self.journal, tuple(plan.get("roots", ())), elsewhere, frozenset(self.flags))
         self.loops: dict[int, tuple[int, ...]] = {}
         self.watches: list[Watch] = []
+        self.asked: set[int] = set()
         self.observer: Any = None
         self.process = os.getpid()
         self.done = False
@@ -89,6 +91,8 @@ class Run:
             self.journal.add("loop", number, file, made.spans[number], around)
         self.loops.update(made.loops)
         self.watches += made.watches
+        # A finding's own place comes first among its flags; the run waits for those.
+        self.asked.update(w.flag for w in made.watches if w.flag >= 0 and w.flag % self.plan["places"] == 0)
         self.journal.add("instrumented", file)
         return made.code
 
@@ -163,6 +167,7 @@ def prepare(plan: dict[str, Any]) -> Run:
 
             without_cuda.install()
         run.observer = observe.Observer(run.journal, run.places, plan, run.finish)
+        run.observer.asked = run.asked
         install.install(run.observer)
 
     original = importlib.machinery.SourceFileLoader.get_code

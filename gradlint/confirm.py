@@ -1,0 +1,255 @@
+"""Findings and a recorded run in, verdicts out.
+
+A finding is a claim about the real run.  To confirm it is to read the same rule against the recorded trace, and to ask
+whether it speaks about the same place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradlint.record.read import PLACES, Failure, Recording, read
+from gradlint.rule import Because, Claim, Finding, Judgement, Rule, Verdict
+from gradlint.rules import rules
+from gradlint.trace import YES, Backward, Cut, Site, Span, Stepped, Tensor, leaves
+
+
+def plan(
+    findings: Sequence[Finding], *, out: str, cwd: str, script: str, steps: int, **more: object
+) -> dict[str, Any]:
+    """What the child needs to know."""
+    flags: dict[str, list[tuple[int, int, int, int, int]]] = {}
+    for number, finding in enumerate(findings):
+        for place, span in enumerate((finding.span, *(b.span for b in finding.because))[:PLACES]):
+            path = os.path.realpath(os.path.join(cwd, span.path))
+            flags.setdefault(path, []).append((number * PLACES + place, *_bytes(path, span)))
+    roots = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(script)), *map(os.path.dirname, flags)}
+    return {
+        "out": out,
+        "roots": sorted(os.path.join(root, "") for root in roots if os.path.dirname(root) != root),
+        "flags": flags,
+        "places": PLACES,
+        "steps": steps,
+        "seed": 0,
+        **more,
+    }
+
+
+def _bytes(path: str, span: Span) -> tuple[int, int, int, int]:
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError:
+        lines = []
+
+    def offset(line: int, column: int) -> int:
+        if not 0 < line <= len(lines):
+            return column - 1
+        return len(lines[line - 1].decode("utf-8", "replace")[: column - 1].encode("utf-8"))
+
+    return (span.line, offset(span.line, span.column), span.end_line, offset(span.end_line, span.end_column))
+
+
+def recordings(folder: str) -> list[Recording]:
+    """The recordings of every process of a run, in the order of their ranks."""
+    found = []
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            found.append(read(lines))
+    return sorted(found, key=lambda r: (r.rank, r.process))
+
+
+def judge(findings: Sequence[Finding], found: Sequence[Recording], plan: Mapping[str, Any]) -> list[Judgement]:
+    """The verdict on each finding."""
+    by_name = {rule.name: rule for rule in rules()}
+    judgements = []
+    for number, finding in enumerate(findings):
+        rule = by_name.get(finding.name)
+        each = [_judge(finding, number, rule, recording) for recording in found if recording.torch] if rule else []
+        judgements.append(_merged(finding, each, found))
+    return judgements
+
+
+_ORDER = (Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.NOT_REACHED)
+
+
+def _merged(
+    finding: Finding, each: list[tuple[str, Judgement]], found: Sequence[Recording]
+) -> Judgement:
+    if not each:
+        error = next((r.error for r in found if r.error), None)
+        why = f"the program ended before it used torch: {error[0]}: {error[1]}" if error else "no torch was seen"
+        return Judgement(finding, Verdict.NOT_REACHED, why)
+    best = min(each, key=lambda pair: _ORDER.index(pair[1].verdict))[1]
+    ranks = tuple(int(rank) for rank, j in each if rank.isdigit() and j.verdict is best.verdict)
+    return Judgement(finding, best.verdict, best.reason, best.because, best.evidence, ranks)
+
+
+def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> tuple[str, Judgement]:
+    claims = [c for c in rule.check(recording.trace) if c.site.known]
+    matching = [c for c in claims if meets(c.site.span, finding.span)]
+    trace = recording.trace
+    said = _torch_says(rule, recording, finding.span)
+    if said is not None and not matching:
+        return recording.rank, Judgement(
+            finding, Verdict.CONFIRMED, f"torch raised {said[0]} here: {_first_line(said[1])}", (), measured(recording)
+        )
+    if matching:
+        claim = matching[0]
+        evidence = measured(recording)
+        reason = f"{claim.message}{consequence(recording)}"
+        because = tuple(Because(r.site.span, r.text) for r in claim.because if r.site.known)
+        return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, because, evidence)
+    path = os.path.realpath(finding.span.path)
+    ran = number * PLACES in recording.reached or any(
+        meets(site.span, finding.span) for site in recording.sites.get(path, ())
+    )
+    steps, backwards = recording.steps, len(trace.told(Backward))
+    if not ran:
+        return recording.rank, Judgement(finding, Verdict.NOT_REACHED, _unreached(recording, path))
+    evidence = measured(recording)
+    lost = _silent_behind(recording, finding.span)
+    if lost:
+        some = _name(recording, lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
+        reason = (
+            f"the value left the graph here, and {some} behind it got no gradient in "
+            f"{_counted(backwards, 'backward')}"
+        )
+        return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, (), evidence)
+    if rule.on_every_path and not trace.complete:
+        return recording.rank, Judgement(
+            finding, Verdict.UNDECIDED, "the program ended before it could be told", (), evidence
+        )
+    if not backwards:
+        verdict, reason = Verdict.UNDECIDED, "the place ran, but no backward followed"
+    elif recording.error and not steps and recording.failures:
+        verdict = Verdict.UNDECIDED
+        reason = f"the program ended before its first step: {recording.error[0]}: {_first_line(recording.error[1])}"
+    else:
+        verdict = Verdict.REFUTED
+        reason = f"did not happen in {_counted(steps, 'step')} and {_counted(backwards, 'backward')} of this run"
+    return recording.rank, Judgement(finding, verdict, reason, (), evidence)
+
+
+def _torch_says(rule: Rule, recording: Recording, span: Span) -> tuple[str, str] | None:
+    """The error with which torch itself refuses what the rule is about, where it was raised at `span`."""
+    if not rule.raises:
+        return None
+    for failure in recording.failures:
+        if failure.site.known and meets(failure.site.span, span) and re.search(rule.raises, failure.message):
+            return failure.kind, failure.message
+    if recording.error is not None and recording.error_line is not None:
+        path, line = recording.error_line
+        inside = span.line <= line <= span.end_line and os.path.realpath(path) == os.path.realpath(span.path)
+        if inside and re.search(rule.raises, recording.error[1]):
+            return recording.error
+    return None
+
+
+def _silent_behind(recording: Recording, span: Span) -> list[Tensor]:
+    """The trained parameters behind a cut at `span` whose gradient never came, on whatever way.
+
+    A value that went through Python's own arithmetic cannot be followed to the loss; that nothing came back can be
+    seen.
+    """
+    trace = recording.trace
+    optimized = trace.optimized() or set()
+    reached = {id(leaf) for b in trace.told(Backward) for leaf in leaves(b.edge.grad_fn)}
+    silent: dict[int, Tensor] = {}
+    for cut in trace.told(Cut):
+        if cut.site.known and cut.source.requires_grad is YES and meets(cut.site.span, span):
+            for leaf in leaves(cut.source.grad_fn):
+                if id(leaf) in optimized and id(leaf) not in reached:
+                    silent[id(leaf)] = leaf
+    return list(silent.values()) if trace.told(Stepped) else []
+
+
+def _unreached(recording: Recording, path: str) -> str:
+    if path not in recording.files:
+        return "the file was not imported in this run"
+    if recording.error is not None:
+        return f"the line did not run: the program ended with {recording.error[0]}: {_first_line(recording.error[1])}"
+    return f"the line did not run in {_counted(recording.steps, 'step')}"
+
+
+def claims_only_seen(found: Sequence[Recording], judgements: Sequence[Judgement]) -> Iterator[tuple[str, Claim]]:
+    """What the rules say of the recorded traces where no finding was."""
+    said = {(j.finding.name, j.finding.span) for j in judgements}
+    for recording in found:
+        for rule in rules():
+            if rule.page.severity == "info" or (rule.on_every_path and not recording.trace.complete):
+                continue
+            for claim in {c.site: c for c in rule.check(recording.trace) if c.site.known}.values():
+                span = claim.site.span
+                if not any(name == rule.name and meets(span, other) for name, other in said):
+                    yield rule.name, claim
+
+
+def meets(one: Span, other: Span) -> bool:
+    """Whether two spans are about the same place: one holds the other, or begins where it does."""
+    if os.path.realpath(one.path) != os.path.realpath(other.path):
+        return False
+    starts, ends = (one.line, one.column), (one.end_line, one.end_column)
+    begins, finishes = (other.line, other.column), (other.end_line, other.end_column)
+    return (starts <= begins and finishes <= ends) or (begins <= starts and ends <= finishes)
+
+
+def measured(recording: Recording) -> dict[str, object]:
+    """The numbers of a run that every judgement carries."""
+    trace = recording.trace
+    evidence: dict[str, object] = {
+        "steps": recording.steps,
+        "backwards": len(trace.told(Backward)),
+        "ended": recording.ended,
+    }
+    if recording.failures:
+        failure = recording.failures[-1]
+        evidence["raised"] = {"type": failure.kind, "message": failure.message}
+    if recording.measured:
+        first = recording.measured[0]
+        evidence["gradients"] = {
+            "none": [_name(recording, t) for t, wants, norm in first.gradients if norm is None and wants],
+            "zero": [_name(recording, t) for t, _, norm in first.gradients if norm == 0],
+            "nonfinite": [
+                _name(recording, t) for t, _, norm in first.gradients if norm is not None and not math.isfinite(norm)
+            ],
+            "of": len(first.gradients),
+        }
+    return evidence
+
+
+def consequence(recording: Recording) -> str:
+    """What came of it, as the end of a sentence."""
+    raised: Failure | None = recording.failures[-1] if recording.failures else None
+    if raised is not None:
+        return f"; torch raised {raised.kind}: {_first_line(raised.message)}"
+    if recording.measured:
+        first = recording.measured[0]
+        none = [t for t, wants, norm in first.gradients if norm is None and wants]
+        if none:
+            kind = first.optimizer.kind if first.optimizer is not None else "the model"
+            return (
+                f"; {_name(recording, none[0])}: grad None before the first step, "
+                f"{len(none)} of {len(first.gradients)} parameters of `{kind}` learn nothing"
+            )
+    return ""
+
+
+def _name(recording: Recording, tensor: Tensor) -> str:
+    return recording.names.get(id(tensor)) or tensor.name or "a parameter"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _first_line(message: str) -> str:
+    line = message.strip().splitlines()[0] if message.strip() else ""
+    return line if len(line) <= 120 else line[:117] + "..."
+
+
+__all__ = ["Iterable", "Site", "Stepped", "claims_only_seen", "judge", "plan", "recordings"]
