@@ -275,13 +275,16 @@ class Recording:
     losses: list[tuple[Backward, float | None]] = field(default_factory=list)
     memory: list[tuple[Stepped, int | None]] = field(default_factory=list)
     outermost: list[RecordedModule] = field(default_factory=list)
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of parameters, by `id`."""
+    layer_of: dict[int, RecordedModule] = field(default_factory=dict)
+    """The innermost module whose forward was running when a node was made, by the node's `id`."""
     names: dict[int, str] = field(default_factory=dict)
     """Dotted names of parameters under the outermost module, by `id`."""
     files: set[str] = field(default_factory=set)
     """The files that ran instrumented, by absolute path."""
     sites: dict[str, set[RecordedSite]] = field(default_factory=dict)
     """Every place at which something was observed, by absolute path."""
-    events_at: dict[int, list[Event]] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -458,6 +461,8 @@ class _Reader:
         if owner is not None:
             tensor.grad_of = owner
         self.tensors[number] = tensor
+        if parameter:
+            self.recording.shapes[id(tensor)] = tuple(shape)
 
     def at(self, state: list[Any]) -> Edge:
         """The tensor as it was: the edge that an operation saw; the tensor itself is brought up to date."""
@@ -509,7 +514,12 @@ class _Reader:
         where = self.where(site, call)
         name = _NAMES.get(raw_name, raw_name)
         in_place = bool(mutated) and not name.startswith("__")
-        if in_place and not name.endswith("_") and raw_name not in ("batch_norm", "instance_norm") and "out" not in extra:
+        if (
+            in_place
+            and not name.endswith("_")
+            and raw_name not in ("batch_norm", "instance_norm")
+            and "out" not in extra
+        ):
             if any(o[0] == inputs[at][0] for at, _ in mutated for o in outputs if inputs[at] is not None):
                 name += "_"
         edges = [self.at(state) for state in inputs if state is not None]
@@ -543,23 +553,27 @@ class _Reader:
             elif not like:
                 self.cut_result(where, name, via, grad_enabled, edges, tensor, cuts_before, constants, gradient)
             self.note(name, via, tensor, edges)
-            self.tell(
-                Made(**where, op=name, inputs=tuple(edges), output=tensor, node=result.grad_fn)
-            )
+            self.tell(Made(**where, op=name, inputs=tuple(edges), output=tensor, node=result.grad_fn))
         for event in written:
             base = event.tensor.base
             if event.tensor.requires_grad is NO:
                 self.cut_result(
-                    where, name, via, grad_enabled, edges, event.tensor, cuts_before, constants, gradient and not grad_enabled
+                    where,
+                    name,
+                    via,
+                    grad_enabled,
+                    edges,
+                    event.tensor,
+                    cuts_before,
+                    constants,
+                    gradient and not grad_enabled,
                 )
                 if base is not None and base.requires_grad is NO:
                     base.cuts = _joined(base.cuts, event.tensor.cuts)
             if event.tensor.grad_of is not None and name in ("zero_", "fill_"):
                 self.tell(Cleared(**where, tensors=(event.tensor.grad_of,), in_place=True))
             if not results:
-                self.tell(
-                    Made(**where, op=name, inputs=tuple(edges), output=event.tensor, node=event.tensor.grad_fn)
-                )
+                self.tell(Made(**where, op=name, inputs=tuple(edges), output=event.tensor, node=event.tensor.grad_fn))
         if extra.get("custom"):
             self.after_custom(where, name, results)
         self.sum(where, name, edges, results)
@@ -572,6 +586,8 @@ class _Reader:
             node = self.nodes[number]
             if via == "scale" and name == "mul":
                 self.scaled.add(id(node))
+            if self.calls:
+                self.recording.layer_of[id(node)] = self.calls[-1][0]
             node.op = name
             node.site = site
             node.constants = tuple(constants)[:_MOST_CUTS]
@@ -707,7 +723,12 @@ class _Reader:
     def discarded(
         self, where: dict[str, Any], name: str, edges: list[Edge], results: list[Edge], fact: facts.Op | None
     ) -> None:
-        if fact is None or fact.mutates or name.endswith("_") or any(r.tensor is e.tensor for r in results for e in edges):
+        if (
+            fact is None
+            or fact.mutates
+            or name.endswith("_")
+            or any(r.tensor is e.tensor for r in results for e in edges)
+        ):
             return
         operand = edges[0].tensor if edges else None
         self.tell(
@@ -919,9 +940,7 @@ class _Reader:
             (self.tensors[number], requires_grad, float(norm) if norm is not None else None)
             for number, requires_grad, norm in rows
         ]
-        self.recording.measured.append(
-            Measured(len(self.trace.events), self.optimizers.get(optimizer), gradients)
-        )
+        self.recording.measured.append(Measured(len(self.trace.events), self.optimizers.get(optimizer), gradients))
 
     # -- optimizers
 
@@ -958,9 +977,7 @@ class _Reader:
         if optimizer is None:
             optimizer = self.optimizers[number] = Optimizer(kind, where["site"])
         optimizer.parameters = [self.tensors[p] for p in parameters]
-        event = Stepped(
-            **where, optimizer=optimizer, scaler=self.thing(scaler) if scaler else None, closure=closure
-        )
+        event = Stepped(**where, optimizer=optimizer, scaler=self.thing(scaler) if scaler else None, closure=closure)
         self.tell(event)
         for parameter, version in changed:
             tensor = self.tensors[parameter]
@@ -1014,9 +1031,7 @@ class _Reader:
         edge = self.at(state)
         edge.tensor.site = edge.tensor.site or self.sites[site]
 
-    def on_registered(
-        self, site: int, call: int, number: int, name: str, what: str, member: int, new: bool
-    ) -> None:
+    def on_registered(self, site: int, call: int, number: int, name: str, what: str, member: int, new: bool) -> None:
         module = self.modules[number]
         if what == "module":
             module.children[name] = self.modules[member]
@@ -1084,9 +1099,7 @@ class _Reader:
         module = self.modules[number]
         module.training = Known.of(training)
         module.calls += 1
-        event = Called(
-            **self.where(site, call), module=module, arguments=tuple(self.tensors[a] for a in arguments)
-        )
+        event = Called(**self.where(site, call), module=module, arguments=tuple(self.tensors[a] for a in arguments))
         self.tell(event)
         self.calls.append((module, event))
 
@@ -1110,9 +1123,7 @@ class _Reader:
         place = None
         if self.last_return is not None and self.last_return[1] is not None and self.last_return[1].owner is module:
             place = self.last_return[0]
-        self.tell(
-            Returned(**self.where(site, call), module=module, called=called, outputs=states, place=place)
-        )
+        self.tell(Returned(**self.where(site, call), module=module, called=called, outputs=states, place=place))
 
     def on_tree(self, number: int, inner: list[Any], parameters: list[Any]) -> None:
         root = self.modules[number]
@@ -1146,9 +1157,7 @@ class _Reader:
 
     def on_state_dict(self, site: int, call: int, number: int, storages: list[int]) -> None:
         module = self.modules[number]
-        event = Aliased(
-            **self.where(site, call), module=module, storages=tuple(self.storage(s) for s in storages)
-        )
+        event = Aliased(**self.where(site, call), module=module, storages=tuple(self.storage(s) for s in storages))
         self.tell(event)
         self.aliased.append((frozenset(storages), event))
 
@@ -1171,9 +1180,7 @@ class _Reader:
                     statement.lineno, statement.col_offset, statement.end_lineno or 0, statement.end_col_offset
                 )
 
-    def on_appended(
-        self, site: int, call: int, flag: int, span: list[int], container: int, items: list[Any]
-    ) -> None:
+    def on_appended(self, site: int, call: int, flag: int, span: list[int], container: int, items: list[Any]) -> None:
         where = self.where(site, call)
         held = self.lists.setdefault(container, [])
         held[:] = [self.value(item) for item in items]
@@ -1198,9 +1205,7 @@ class _Reader:
         self.stored(where, held, "name", name)
         if isinstance(before, Tensor) and before is not held and before.grad_fn is None:
             if before.requires_grad is YES:
-                self.tell(
-                    Assigned(**where, owner=None, attribute=name, value=held, replaced=before)
-                )
+                self.tell(Assigned(**where, owner=None, attribute=name, value=held, replaced=before))
             place = where["site"]
             statement = place.file.statement(place) if isinstance(place, RecordedSite) else None
             if where["turns"] and isinstance(statement, ast.Assign) and isinstance(held, Tensor):
@@ -1244,9 +1249,7 @@ class _Reader:
         before = self.named.pop(flag, (None, 0))
         if kind == "tensor":
             if plain is not None and attribute not in ("requires_grad", "data", "grad"):
-                self.tell(
-                    AttributeSet(**where, owner=self.tensors[owner], attribute=attribute, value=plain)
-                )
+                self.tell(AttributeSet(**where, owner=self.tensors[owner], attribute=attribute, value=plain))
             return
         if owner in self.modules:
             return

@@ -245,7 +245,9 @@ class Observer:
         if name in ("__get__", "__set__", "__delete__"):
             attribute = getattr(getattr(function, "__self__", None), "__name__", "")
             if name == "__get__":
-                kind = {"data": DATA, "grad": GRAD, "T": OPERATION, "mT": OPERATION, "H": OPERATION}.get(attribute, SKIP)
+                kind = {"data": DATA, "grad": GRAD, "T": OPERATION, "mT": OPERATION, "H": OPERATION}.get(
+                    attribute, SKIP
+                )
                 if attribute in ("real", "imag", "mH"):
                     kind = OPERATION
             else:
@@ -562,7 +564,11 @@ class Observer:
 
     @guarded
     def backward_raised(self, error: Exception) -> None:
-        self.journal.add("backward_raised", type(error).__name__, str(error)[:2000])
+        with compat.no_torch_function():
+            self.journal.add("backward_raised", type(error).__name__, str(error)[:2000])
+            modules = (weak() for weak in self.outermost.values())
+            found = {id(p): p for m in modules if m is not None for p in m.parameters()}
+            self.gradients_of(list(found.values()), 0)
         self.journal.flush()
 
     @guarded
@@ -689,8 +695,16 @@ class Observer:
         every = max(1, int(self.plan.get("every", 1)))
         if self.steps.get(self.object(optimizer), 0) % every:
             return
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.gradients_of(parameters, self.object(optimizer))
+        self.gradients_of(
+            [p for group in optimizer.param_groups for p in group["params"]], self.object(optimizer)
+        )
+        held = {
+            id(p) for weak in self.alive if (o := weak()) is not None for group in o.param_groups for p in group["params"]
+        }
+        modules = (weak() for weak in self.outermost.values())
+        others = {id(p): p for m in modules if m is not None for p in m.parameters() if id(p) not in held}
+        if others:
+            self.gradients_of(list(others.values()), 0)
 
     def gradients_of(self, parameters: list[torch.Tensor], optimizer: int) -> None:
         given = [(p, p.grad) for p in parameters if p.grad is not None]

@@ -46,7 +46,9 @@ class Instrumented(NamedTuple):
     watches: list[Watch]
 
 
-def instrument(source: bytes | str, path: str, flags: Sequence[Flag], first_loop: int, first_watch: int) -> Instrumented:
+def instrument(
+    source: bytes | str, path: str, flags: Sequence[Flag], first_loop: int, first_watch: int
+) -> Instrumented:
     tree = ast.parse(source, path)
     writer = _Writer(flags, first_loop, first_watch)
     writer.block_of(tree)

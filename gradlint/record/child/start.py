@@ -33,9 +33,7 @@ class Run:
         self.plan = plan
         rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID") or ""
         self.journal = Journal(os.path.join(plan["out"], f"{rank or 0}-{os.getpid()}.jsonl"))
-        self.flags = {
-            path: [Flag(*flag) for flag in flags] for path, flags in plan.get("flags", {}).items()
-        }
+        self.flags = {path: [Flag(*flag) for flag in flags] for path, flags in plan.get("flags", {}).items()}
         elsewhere = tuple(plan.get("elsewhere", ()))
         self.places = Places(self.journal, tuple(plan.get("roots", ())), elsewhere, frozenset(self.flags))
         self.loops: dict[int, tuple[int, ...]] = {}
