@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 import gradlint
 from gradlint_torch import clash
@@ -178,18 +180,29 @@ def _tell(report: Report, output_format: Format, file: Path | None) -> None:
     import importlib
 
     if output_format is Format.full and file is None and _colourful():
-        from rich.console import Console
-        from rich.text import Text
-
         from gradlint.report import full
 
-        text = Text.assemble(*full.pieces(report), end="")
-        Console(highlight=False, emoji=False, markup=False).print(text, soft_wrap=True, end="")
+        _colour(full.pieces(report))
         return
-    text = importlib.import_module(f"gradlint.report.{output_format.value}").render(report)
+    _out(importlib.import_module(f"gradlint.report.{output_format.value}").render(report), file)
+
+
+def _colour(pieces: Iterable[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text.assemble(*pieces, end="")
+    Console(highlight=False, emoji=False, markup=False).print(text, soft_wrap=True, end="")
+
+
+def _out(text: str, file: Path | None) -> None:
     if file is None:
         sys.stdout.write(text)
-        return
+    else:
+        _write(file, text)
+
+
+def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -201,6 +214,148 @@ def _colourful() -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
+class ConfirmFormat(str, Enum):
+    """How `confirm` tells its verdicts."""
+
+    text = "text"
+    json = "json"
+
+
+class Device(str, Enum):
+    """Where a confirmed program runs."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class SandboxChoice(str, Enum):
+    """Whether the writes of a confirmed program are contained."""
+
+    auto = "auto"
+    off = "off"
+
+
+class _BeforeCommand(typer.core.TyperCommand):
+    """Keeps what follows `--` apart: it is the user's command, whatever its options are called."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Split off the command."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.obj = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        """Show where the command goes."""
+        formatter.write_usage(ctx.command_path, "[OPTIONS] [PATHS]... -- COMMAND...")
+
+
+@app.command(cls=_BeforeCommand)
+def confirm(
+    context: typer.Context,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATHS]...", help="Files and folders whose findings are judged.  [default: .]"),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps to look at.  [default: 2]")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Measure gradients at every so many steps.")] = 1,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds until the run is ended.  [default: 300]")
+    ] = None,
+    max_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GB", help="Memory at which the run is ended, of all its processes together."),
+    ] = None,
+    device: Annotated[
+        Device, typer.Option(help="`cpu` runs programs that ask for CUDA on the CPU, `cuda` asks for CUDA.")
+    ] = Device.auto,
+    nproc: Annotated[
+        int | None, typer.Option(min=1, help="Run a plain script as so many ranks under torchrun.")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="FILE:FUNC", help="A function that makes a step, instead of a command.")
+    ] = None,
+    sandbox: Annotated[
+        SandboxChoice, typer.Option(help="`off` lets the program write where it wants.")
+    ] = SandboxChoice.auto,
+    seed: Annotated[int, typer.Option(help="The seed of random, numpy and torch.")] = 0,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The interpreter that has the program's torch.")
+    ] = None,
+    findings: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Judge the findings of this JSON report.")
+    ] = None,
+    select: _Rules = None,
+    output_format: Annotated[ConfirmFormat, typer.Option(help="How to tell the verdicts.")] = ConfirmFormat.text,
+    output_file: Annotated[
+        Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the verdicts there.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the picture there.")] = None,
+    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
+) -> None:
+    """Run the program for a few steps and give every finding a verdict.  This executes your code.
+
+    Exits 0 with nothing confirmed, 1 with something confirmed, 2 on a usage error, 3 where nothing could be judged.
+    """
+    from gradlint import confirmation, config
+    from gradlint.config import ConfigError
+    from gradlint.record.launch import CommandError
+    from gradlint.record.sandbox import Sandbox
+    from gradlint.record.supervise import NotStarted
+    from gradlint.selection import Unknown
+    from gradlint.sources import PathMissing
+
+    given = paths or ["."]
+    try:
+        settings = config.default() if isolated else config.load(given)
+        request = confirmation.Request(
+            command=context.obj or (() if step else settings.confirm.command),
+            paths=given,
+            step=step or "",
+            steps=steps or settings.confirm.steps or confirmation.STEPS,
+            every=every,
+            timeout=timeout or settings.confirm.timeout or confirmation.TIMEOUT,
+            max_memory=int(max_memory * 1e9) if max_memory is not None else None,
+            device=device.value,
+            nproc=nproc,
+            sandbox=Sandbox(sandbox.value),
+            seed=seed,
+            python=python,
+            findings=findings,
+            select=_words(select),
+            isolated=isolated,
+        )
+        sys.stderr.write(f"gradlint: {confirmation.announcement(request)}\n")
+        told = confirmation.observe(request, on_output=_pass_on)
+    except (CommandError, confirmation.FindingsError, PathMissing, ConfigError, Unknown, NotStarted) as error:
+        _refuse(error)
+    from gradlint.report import verdicts
+
+    for warning in (*told.report.warnings, *told.notes):
+        _complain(warning, "note")
+    if html is not None:
+        from gradlint.report import html as page
+
+        sources = {path: source.text for path, source in told.report.sources.items()}
+        if told.gradients is not None:
+            _write(html, page.render(told.gradients, [*told.confirmed, *told.judgements], sources))
+    if output_format is ConfirmFormat.json:
+        _out(verdicts.render_json(told), output_file)
+    elif output_file is None and _colourful():
+        _colour(verdicts.pieces(told))
+    else:
+        _out(verdicts.render(told), output_file)
+    if not told.judged:
+        _complain(f"nothing could be judged: no backward ran; the program {told.ended}")
+        raise typer.Exit(FAULT)
+    raise typer.Exit(FOUND if told.confirmed else CLEAN)
+
+
+def _pass_on(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,15 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """What `[tool.gradlint.confirm]` says of runs; None leaves the default."""
+
+    command: tuple[str, ...] = ()
+    steps: int | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The settings in force; without a file, the defaults."""
 
@@ -35,6 +45,7 @@ class Config:
     exclude: tuple[str, ...] = DEFAULT_EXCLUDE
     extend_exclude: tuple[str, ...] = ()
     per_file_ignores: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    confirm: Confirm = field(default_factory=Confirm)
 
 
 def load(paths: Sequence[str]) -> Config:
@@ -106,6 +117,25 @@ def _table_of_strings(value: object) -> dict[str, tuple[str, ...]]:
     return {pattern: _strings(selectors) for pattern, selectors in value.items()}
 
 
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(shlex.split(value)) if isinstance(value, str) else _strings(value)
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise TypeError("must be a whole number from 1")
+    return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        raise TypeError("must be a number of seconds")
+    return float(value)
+
+
+_CONFIRM_KEYS: dict[str, Callable[[object], object]] = {"command": _words, "steps": _count, "timeout": _seconds}
+
+
 _KEYS: dict[str, Callable[[object], object]] = {
     "select": _strings,
     "ignore": _strings,
@@ -114,16 +144,34 @@ _KEYS: dict[str, Callable[[object], object]] = {
     "extend-exclude": _strings,
     "per-file-ignores": _table_of_strings,
 }
+_TABLES = {"confirm": (_CONFIRM_KEYS, Confirm)}
 
 
 def _config(file: Path, table: dict[str, object]) -> Config:
+    values = _checked(file, "tool.gradlint", table, {**_KEYS, **dict.fromkeys(_TABLES, _any_table)})
+    for name, (keys, make) in _TABLES.items():
+        inner = values.get(name)
+        if isinstance(inner, dict):
+            values[name] = make(**_checked(file, f"tool.gradlint.{name}", inner, keys))  # type: ignore[arg-type]
+    return Config(root=file.parent, file=file, **values)  # type: ignore[arg-type]  # `_KEYS` has checked them
+
+
+def _any_table(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise TypeError("must be a table")
+    return value
+
+
+def _checked(
+    file: Path, section: str, table: dict[str, object], keys: Mapping[str, Callable[[object], object]]
+) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in table.items():
-        if key not in _KEYS:
-            near = did_you_mean(key, _KEYS)
-            raise ConfigError(f"{where(file, key)}: unknown key `{key}` in [tool.gradlint]{near}")
+        if key not in keys:
+            near = did_you_mean(key, keys)
+            raise ConfigError(f"{where(file, key)}: unknown key `{key}` in [{section}]{near}")
         try:
-            values[key.replace("-", "_")] = _KEYS[key](value)
+            values[key.replace("-", "_")] = keys[key](value)
         except TypeError as error:
-            raise ConfigError(f"{where(file, key)}: `{key}` in [tool.gradlint] {error}") from None
-    return Config(root=file.parent, file=file, **values)  # type: ignore[arg-type]  # `_KEYS` has checked them
+            raise ConfigError(f"{where(file, key)}: `{key}` in [{section}] {error}") from None
+    return values

@@ -195,6 +195,34 @@ class _Builder:
             if failure.backward is not None:
                 yield "backward raised, so the gradients are those that had been computed by then"
 
+        for module, looks in self.recording.distributed:
+            yield from self.distributed(module, looks)
+
+    def distributed(self, module: RecordedModule, looks: bool) -> Iterator[str]:
+        """What DistributedDataParallel waits for in vain, said before it says so itself."""
+        own = {id(t): t for t in module.tensors() if t.requires_grad is YES}
+        rank = f"rank {self.recording.rank}: " if self.recording.rank else ""
+        without = [own.keys() - {id(leaf) for leaf in leaves(b.edge.grad_fn)} for b in self.backwards]
+        if not without:
+            return
+        never = set.intersection(*map(set, without))
+        sometimes = set.union(*map(set, without)) - never
+        for keys, when, advice in (
+            (
+                never,
+                "in any step",
+                "find_unused_parameters=True would only hide it: use them, or take them out of the model",
+            ),
+            (sometimes, "in some steps only", "find_unused_parameters=True is what this needs"),
+        ):
+            if keys:
+                names = [self.name(own[key]) for key in own if key in keys]
+                more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+                raises = "" if looks else "DistributedDataParallel raises in the forward after; "
+                yield f"{rank}{', '.join(names[:2])}{more} got no gradient {when}: {raises}{advice}"
+        if looks and not never and not sometimes:
+            yield f"{rank}find_unused_parameters is set, but every parameter got a gradient: it only costs time"
+
     def named_layers(self) -> dict[int, str]:
         """The dotted name of every module, prefixed by the class of its root where there are several roots."""
         roots = self.roots()
@@ -377,6 +405,7 @@ class _Builder:
         """What a step used that a step before had used already, and that a backward had only added to."""
         used: dict[int, Stepped] = {}
         added: dict[int, tuple[Stepped, Backward]] = {}
+        said: list[tuple[Optimizer, Site]] = []
         for event in self.trace.events:
             if isinstance(event, Cleared):
                 for tensor in event.tensors or ():
@@ -391,8 +420,9 @@ class _Builder:
                         added[id(leaf)] = used[id(leaf)], event
             elif isinstance(event, Stepped):
                 own = [added[id(p)] for p in event.optimizer.parameters if id(p) in added]
-                if own and own[0][1].site.known:
+                if own and own[0][1].site.known and (event.optimizer, own[0][1].site) not in said:
                     step, backward = own[0]
+                    said.append((event.optimizer, backward.site))
                     measured = self.measured_before(step)
                     yield StaleGradient(
                         self.labels[id(event.optimizer)],
@@ -406,9 +436,7 @@ class _Builder:
                     added.pop(id(parameter), None)
 
     def measured_before(self, step: Stepped) -> Measured | None:
-        found = [
-            m for m in self.recording.measured if m.optimizer is step.optimizer and m.index <= step.index
-        ]
+        found = [m for m in self.recording.measured if m.optimizer is step.optimizer and m.index <= step.index]
         return found[-1] if found else None
 
     def steps(self) -> Iterator[Step]:

@@ -3,7 +3,9 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Cleared, Scaler, Trace
 
-raises = r"has already been called since the last update|has already been called on this optimizer since the last update"
+raises = (
+    r"has already been called since the last update|has already been called on this optimizer since the last update"
+)
 
 
 def check(trace: Trace) -> Iterator[Claim]:

@@ -275,6 +275,8 @@ class Recording:
     losses: list[tuple[Backward, float | None]] = field(default_factory=list)
     memory: list[tuple[Stepped, int | None]] = field(default_factory=list)
     outermost: list[RecordedModule] = field(default_factory=list)
+    distributed: list[tuple[RecordedModule, bool]] = field(default_factory=list)
+    """Each DistributedDataParallel, and whether it looks for unused parameters."""
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of parameters, by `id`."""
     layer_of: dict[int, RecordedModule] = field(default_factory=dict)
@@ -348,8 +350,9 @@ class _Reader:
         self.name_members()
         self.flush_nodes()
         recording = self.recording
-        for file in self.files.values():
-            recording.sites[file.path] = set(file.sites.values())
+        for site in self.sites.values():
+            if isinstance(site, RecordedSite):
+                recording.sites.setdefault(site.file.path, set()).add(site)
         return recording
 
     def name_members(self) -> None:
@@ -1148,6 +1151,9 @@ class _Reader:
                 by_name[parent].parameters[last] = tensor
                 tensor.owner = tensor.owner or by_name[parent]
             self.recording.names.setdefault(id(tensor), name)
+
+    def on_ddp(self, number: int, find_unused_parameters: bool, static_graph: bool) -> None:
+        self.recording.distributed.append((self.modules[number], find_unused_parameters or static_graph))
 
     def on_mode(self, site: int, call: int, number: int, training: bool) -> None:
         module = self.modules[number]

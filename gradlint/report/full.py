@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradlint.report import Report
@@ -47,9 +47,20 @@ def pieces(report: Report) -> Iterator[Piece]:
 
 
 def _finding(report: Report, finding: Finding) -> Iterator[Piece]:
-    style = _STYLES[finding.severity]
-    yield f"{finding.severity}[{finding.code}]", style
-    yield f" {finding.name}: {_clean(' '.join(finding.message.split()))}\n", "bold"
+    head = (
+        (f"{finding.severity}[{finding.code}]", _STYLES[finding.severity]),
+        (f" {finding.name}: {' '.join(finding.message.split())}\n", "bold"),
+    )
+    yield from told(report, finding, head, ())
+
+
+def told(
+    report: Report, finding: Finding, head: Sequence[Piece], footers: Sequence[tuple[str, str]]
+) -> Iterator[Piece]:
+    """A finding under `head` with its source, its reasons, and `footers` (a word and a text each) below them."""
+    style = head[0][1]
+    for text, own in head:
+        yield _clean(text), own
     blocks = _blocks(report, finding, style)
     widest = max((report.cell(mark.span)[1].line for block in blocks for mark in block), default=1)
     margin = " " * (len(str(widest)) + 1)
@@ -63,6 +74,8 @@ def _finding(report: Report, finding: Finding) -> Iterator[Piece]:
             yield f"{margin}|\n", _QUIET
             yield from _excerpt(report, block, margin)
     yield f"{margin}|\n", _QUIET
+    for word, text in footers:
+        yield from _footer(margin, word, text)
     if finding.instead:
         yield from _footer(margin, "instead", finding.instead)
     yield from _footer(margin, "more", f"gradlint explain {finding.name}")

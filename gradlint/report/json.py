@@ -5,26 +5,32 @@ from __future__ import annotations
 import json
 
 from gradlint.report import Report, absolute
-from gradlint.rule import Finding
+from gradlint.rule import Because, Finding
 from gradlint.trace import Span
 
 
 def render(report: Report) -> str:
-    return json.dumps([_finding(report, finding) for finding in report.findings], indent=2) + "\n"
+    return json.dumps([finding_fields(report, finding) for finding in report.findings], indent=2) + "\n"
 
 
-def _finding(report: Report, finding: Finding) -> dict[str, object]:
+def finding_fields(report: Report, finding: Finding) -> dict[str, object]:
+    """A finding as a program reads it."""
     return {
         "code": finding.code,
         "name": finding.name,
         "severity": finding.severity,
         "message": finding.message,
         **_place(report, finding.span),
-        "because": [{"message": because.text, **_place(report, because.span)} for because in finding.because],
+        "because": [because(report, link) for link in finding.because],
         "instead": finding.instead or None,
         "fix": None,
         "url": None,
     }
+
+
+def because(report: Report, link: Because) -> dict[str, object]:
+    """One link of the chain that explains a finding."""
+    return {"message": link.text, **_place(report, link.span)}
 
 
 def _place(report: Report, span: Span) -> dict[str, object]:

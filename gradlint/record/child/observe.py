@@ -38,7 +38,7 @@ _QUESTIONS = frozenset(
     "_record_function_enter_new".split()
 )
 # How many times the wanted steps are taken while a place that is asked about has not run.
-_PATIENCE = 25
+_PATIENCE = 10
 
 # A value that leaves torch: what Python makes of it has no graph.
 _LEAVES = frozenset("item tolist numpy __float__ __int__ __bool__ __index__ __array__ __complex__".split())
@@ -695,11 +695,13 @@ class Observer:
         every = max(1, int(self.plan.get("every", 1)))
         if self.steps.get(self.object(optimizer), 0) % every:
             return
-        self.gradients_of(
-            [p for group in optimizer.param_groups for p in group["params"]], self.object(optimizer)
-        )
+        self.gradients_of([p for group in optimizer.param_groups for p in group["params"]], self.object(optimizer))
         held = {
-            id(p) for weak in self.alive if (o := weak()) is not None for group in o.param_groups for p in group["params"]
+            id(p)
+            for weak in self.alive
+            if (o := weak()) is not None
+            for group in o.param_groups
+            for p in group["params"]
         }
         modules = (weak() for weak in self.outermost.values())
         others = {id(p): p for m in modules if m is not None for p in m.parameters() if id(p) not in held}
@@ -819,6 +821,8 @@ class Observer:
             if not self.forward_depth and number not in self.outermost:
                 self.outermost[number] = weakref.ref(module)
                 self.tree(module)
+                if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                    self.journal.add("ddp", number, module.find_unused_parameters, module.static_graph)
             self.forward_depth += 1
             self.journal.add("called", *self.at(site), self.module(module), known, module.training)
 

@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import leash
 from .journal import Journal
 from .places import Places
 from .rewrite import NAME, Flag, Instrumented, Watch, instrument
@@ -209,7 +210,11 @@ def _reach_spawned(run: Run) -> None:
 
 def main() -> None:
     """Run the program that the command line names."""
-    plan_path, *arguments = sys.argv[1:]
+    leash.hold()
+    # A launcher may put its own argument (`--local-rank=1`) in front of the plan; it is the program's.
+    at = next(i for i, word in enumerate(sys.argv) if i and word.endswith("plan.json"))
+    given, plan_path, arguments = sys.argv[1:at], sys.argv[at], sys.argv[at + 1 :]
+    arguments = [*arguments[: _program_words(arguments)], *given, *arguments[_program_words(arguments) :]]
     with open(plan_path, encoding="utf-8") as file:
         plan = json.load(file)
     os.environ[PLAN] = plan_path
@@ -234,6 +239,10 @@ def main() -> None:
         _tell_error(run, error)
     run.finish(why)
     sys.exit(status)
+
+
+def _program_words(arguments: list[str]) -> int:
+    return 2 if arguments[:1] in (["-m"], ["--step"]) else 1
 
 
 def _tell_error(run: Run, error: BaseException) -> None:

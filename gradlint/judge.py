@@ -9,61 +9,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from gradlint.record.read import PLACES, Failure, Recording, read
+from gradlint.record.read import PLACES, Failure, Recording
 from gradlint.rule import Because, Claim, Finding, Judgement, Rule, Verdict
 from gradlint.rules import rules
-from gradlint.trace import YES, Backward, Cut, Site, Span, Stepped, Tensor, leaves
+from gradlint.trace import YES, Backward, Cut, Span, Stepped, Tensor, leaves
 
 
-def plan(
-    findings: Sequence[Finding], *, out: str, cwd: str, script: str, steps: int, **more: object
-) -> dict[str, Any]:
-    """What the child needs to know."""
-    flags: dict[str, list[tuple[int, int, int, int, int]]] = {}
-    for number, finding in enumerate(findings):
-        for place, span in enumerate((finding.span, *(b.span for b in finding.because))[:PLACES]):
-            path = os.path.realpath(os.path.join(cwd, span.path))
-            flags.setdefault(path, []).append((number * PLACES + place, *_bytes(path, span)))
-    roots = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(script)), *map(os.path.dirname, flags)}
-    return {
-        "out": out,
-        "roots": sorted(os.path.join(root, "") for root in roots if os.path.dirname(root) != root),
-        "flags": flags,
-        "places": PLACES,
-        "steps": steps,
-        "seed": 0,
-        **more,
-    }
-
-
-def _bytes(path: str, span: Span) -> tuple[int, int, int, int]:
-    try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError:
-        lines = []
-
-    def offset(line: int, column: int) -> int:
-        if not 0 < line <= len(lines):
-            return column - 1
-        return len(lines[line - 1].decode("utf-8", "replace")[: column - 1].encode("utf-8"))
-
-    return (span.line, offset(span.line, span.column), span.end_line, offset(span.end_line, span.end_column))
-
-
-def recordings(folder: str) -> list[Recording]:
-    """The recordings of every process of a run, in the order of their ranks."""
-    found = []
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            found.append(read(lines))
-    return sorted(found, key=lambda r: (r.rank, r.process))
-
-
-def judge(findings: Sequence[Finding], found: Sequence[Recording], plan: Mapping[str, Any]) -> list[Judgement]:
+def judge(findings: Sequence[Finding], found: Sequence[Recording]) -> list[Judgement]:
     """The verdict on each finding."""
     by_name = {rule.name: rule for rule in rules()}
     judgements = []
@@ -77,9 +31,7 @@ def judge(findings: Sequence[Finding], found: Sequence[Recording], plan: Mapping
 _ORDER = (Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.NOT_REACHED)
 
 
-def _merged(
-    finding: Finding, each: list[tuple[str, Judgement]], found: Sequence[Recording]
-) -> Judgement:
+def _merged(finding: Finding, each: list[tuple[str, Judgement]], found: Sequence[Recording]) -> Judgement:
     if not each:
         error = next((r.error for r in found if r.error), None)
         why = f"the program ended before it used torch: {error[0]}: {error[1]}" if error else "no torch was seen"
@@ -101,13 +53,14 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     if matching:
         claim = matching[0]
         evidence = measured(recording)
-        reason = f"{claim.message}{consequence(recording)}"
-        because = tuple(Because(r.site.span, r.text) for r in claim.because if r.site.known)
-        return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, because, evidence)
+        reason = consequence(rule, claim, recording) or f"{claim.message}, in {_run_of(recording)}"
+        return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, _because(claim), evidence)
     path = os.path.realpath(finding.span.path)
-    ran = number * PLACES in recording.reached or any(
-        meets(site.span, finding.span) for site in recording.sites.get(path, ())
-    )
+    if path in recording.files:
+        ran = number * PLACES in recording.reached
+    else:
+        # Not instrumented, so that only what torch was asked for is known to have run.
+        ran = any(meets(site.span, finding.span) for site in recording.sites.get(path, ()))
     steps, backwards = recording.steps, len(trace.told(Backward))
     if not ran:
         return recording.rank, Judgement(finding, Verdict.NOT_REACHED, _unreached(recording, path))
@@ -116,8 +69,7 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     if lost:
         some = _name(recording, lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
         reason = (
-            f"the value left the graph here, and {some} behind it got no gradient in "
-            f"{_counted(backwards, 'backward')}"
+            f"the value left the graph here, and {some} behind it got no gradient in {_counted(backwards, 'backward')}"
         )
         return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, (), evidence)
     if rule.on_every_path and not trace.complete:
@@ -131,7 +83,7 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         reason = f"the program ended before its first step: {recording.error[0]}: {_first_line(recording.error[1])}"
     else:
         verdict = Verdict.REFUTED
-        reason = f"did not happen in {_counted(steps, 'step')} and {_counted(backwards, 'backward')} of this run"
+        reason = f"did not happen in {_run_of(recording)}"
     return recording.rank, Judgement(finding, verdict, reason, (), evidence)
 
 
@@ -176,8 +128,37 @@ def _unreached(recording: Recording, path: str) -> str:
     return f"the line did not run in {_counted(recording.steps, 'step')}"
 
 
-def claims_only_seen(found: Sequence[Recording], judgements: Sequence[Judgement]) -> Iterator[tuple[str, Claim]]:
-    """What the rules say of the recorded traces where no finding was."""
+def seen(found: Sequence[Recording], judgements: Sequence[Judgement]) -> list[Judgement]:
+    """What the rules say of the recorded traces at places where no finding was: only the run shows it."""
+    judged: dict[tuple[str, Span], Judgement] = {}
+    for recording, rule, claim in _unexpected(found, judgements):
+        finding = Finding(
+            name=rule.name,
+            code=rule.page.code,
+            severity=rule.page.severity,
+            span=claim.site.span,
+            message=claim.message,
+            because=_because(claim),
+            instead=claim.instead,
+        )
+        judged.setdefault(
+            (rule.name, claim.site.span),
+            Judgement(
+                finding,
+                Verdict.CONFIRMED,
+                consequence(rule, claim, recording) or f"seen in {_run_of(recording)}",
+                (),
+                measured(recording),
+            ),
+        )
+    return sorted(judged.values(), key=lambda j: (j.finding.span, j.finding.code))
+
+
+def _because(claim: Claim) -> tuple[Because, ...]:
+    return tuple(Because(r.site.span, r.text) for r in claim.because if r.site.known)
+
+
+def _unexpected(found: Sequence[Recording], judgements: Sequence[Judgement]) -> Iterator[tuple[Recording, Rule, Claim]]:
     said = {(j.finding.name, j.finding.span) for j in judgements}
     for recording in found:
         for rule in rules():
@@ -186,7 +167,7 @@ def claims_only_seen(found: Sequence[Recording], judgements: Sequence[Judgement]
             for claim in {c.site: c for c in rule.check(recording.trace) if c.site.known}.values():
                 span = claim.site.span
                 if not any(name == rule.name and meets(span, other) for name, other in said):
-                    yield rule.name, claim
+                    yield recording, rule, claim
 
 
 def meets(one: Span, other: Span) -> bool:
@@ -222,21 +203,48 @@ def measured(recording: Recording) -> dict[str, object]:
     return evidence
 
 
-def consequence(recording: Recording) -> str:
-    """What came of it, as the end of a sentence."""
-    raised: Failure | None = recording.failures[-1] if recording.failures else None
+def consequence(rule: Rule, claim: Claim, recording: Recording) -> str:
+    """What came of it, in numbers; '' where nothing was measured."""
+    after = max((e.index for e in recording.trace.events if e.site is claim.site), default=0)
+    raised: Failure | None = next(
+        (f for f in recording.failures if f.site is claim.site or f.index >= after or f.backward is not None), None
+    )
     if raised is not None:
-        return f"; torch raised {raised.kind}: {_first_line(raised.message)}"
-    if recording.measured:
-        first = recording.measured[0]
-        none = [t for t, wants, norm in first.gradients if norm is None and wants]
-        if none:
-            kind = first.optimizer.kind if first.optimizer is not None else "the model"
+        return f"torch raised {raised.kind}: {_first_line(raised.message)}"
+    if rule.page.code.startswith("GL31") and (stale := _stale(claim, recording)):
+        return stale
+    first = recording.measured[0] if recording.measured else None
+    none = [t for t, wants, norm in first.gradients if norm is None and wants] if first is not None else []
+    if first is not None and none:
+        kind = first.optimizer.kind if first.optimizer is not None else "the model"
+        some = _name(recording, none[0])
+        backwards = sum(b.index < first.index for b in recording.trace.told(Backward))
+        learn = "learns" if len(none) == 1 else "learn"
+        return (
+            f"{some}: grad None after {_counted(backwards, 'backward')}; "
+            f"{len(none)} of {len(first.gradients)} parameters of `{kind}` {learn} nothing"
+        )
+    return ""
+
+
+def _stale(claim: Claim, recording: Recording) -> str:
+    """How much of a step's gradient the step before had used already."""
+    steps = [s for s in recording.trace.told(Stepped) if any(r.site is s.site for r in claim.because)]
+    for step in steps:
+        measured = [m for m in recording.measured if m.optimizer is step.optimizer]
+        if len(measured) > 1:
+            there = [n for _, _, n in measured[0].gradients if n]
+            old, new = (math.sqrt(sum(n * n for _, _, n in m.gradients if n)) for m in measured[:2])
             return (
-                f"; {_name(recording, none[0])}: grad None before the first step, "
-                f"{len(none)} of {len(first.gradients)} parameters of `{kind}` learn nothing"
+                f"{len(there)} of {len(measured[0].gradients)} parameters of `{step.optimizer.kind}` still held the "
+                f"gradients of the step before, of norm {old:.4g}; the next step used their sum, of norm {new:.4g}"
             )
     return ""
+
+
+def _run_of(recording: Recording) -> str:
+    backwards = len(recording.trace.told(Backward))
+    return f"{_counted(recording.steps, 'step')} and {_counted(backwards, 'backward')} of this run"
 
 
 def _name(recording: Recording, tensor: Tensor) -> str:
@@ -250,6 +258,3 @@ def _counted(number: int, what: str) -> str:
 def _first_line(message: str) -> str:
     line = message.strip().splitlines()[0] if message.strip() else ""
     return line if len(line) <= 120 else line[:117] + "..."
-
-
-__all__ = ["Iterable", "Site", "Stepped", "claims_only_seen", "judge", "plan", "recordings"]
