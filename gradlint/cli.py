@@ -299,7 +299,7 @@ def confirm(
 
     Exits 0 with nothing confirmed, 1 with something confirmed, 2 on a usage error, 3 where nothing could be judged.
     """
-    from gradlint import confirmation, config
+    from gradlint import config, confirmation
     from gradlint.config import ConfigError
     from gradlint.record.launch import CommandError
     from gradlint.record.sandbox import Sandbox

@@ -44,7 +44,7 @@ class Rule:
     check: Callable[[Trace], Iterable[Claim]]
     on_every_path: bool = False
     raises: str = ""
-    """A pattern of the error with which torch refuses what the rule is about, at the very place; '' where it has none."""
+    """A pattern of the error with which torch itself refuses the fault at its place; '' where it has none."""
 
     @property
     def name(self) -> str:

@@ -516,15 +516,10 @@ class _Reader:
     ) -> None:
         where = self.where(site, call)
         name = _NAMES.get(raw_name, raw_name)
-        in_place = bool(mutated) and not name.startswith("__")
-        if (
-            in_place
-            and not name.endswith("_")
-            and raw_name not in ("batch_norm", "instance_norm")
-            and "out" not in extra
-        ):
-            if any(o[0] == inputs[at][0] for at, _ in mutated for o in outputs if inputs[at] is not None):
-                name += "_"
+        changed = {inputs[at][0] for at, _ in mutated if inputs[at] is not None}
+        if not name.startswith("__") and not name.endswith("_") and any(o[0] in changed for o in outputs):
+            # `inplace=True`.
+            name += "_"
         edges = [self.at(state) for state in inputs if state is not None]
         cuts_before = {id(e.tensor): e.tensor.cuts for e in edges}
         constants = [self.left[number] for number in extra.get("back", ()) if number in self.left]
@@ -898,10 +893,9 @@ class _Reader:
         scaled = edge.grad_fn is not None and id(edge.grad_fn) in self.scaled
         if depth and self.backwards:
             # A recomputed part of the graph: the outer backward goes through it.
-            outer = self.backwards[-1]
-            node = outer.edge.grad_fn
-            if node is not None:
-                node.inputs = (*node.inputs, *edges)
+            outer = self.backwards[-1].edge.grad_fn
+            if outer is not None:
+                outer.inputs = (*outer.inputs, *edges)
             return
         event = Backward(
             **where,

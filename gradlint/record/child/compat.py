@@ -16,7 +16,7 @@ def missing() -> list[str]:
     result = (leaf * leaf).exp()
     function: Any = result.grad_fn
     checks = {
-        "Node._sequence_nr": lambda: function._sequence_nr(),
+        "Node._sequence_nr": function._sequence_nr,
         "Node.next_functions": lambda: function.next_functions[0][0],
         "SavedTensor.data": lambda: function._raw_saved_result.data,
         "AccumulateGrad.variable": lambda: function.next_functions[0][0].next_functions[0][0].variable,
@@ -69,8 +69,8 @@ class StorageNumbers:
 
     def forget_dead(self) -> None:
         """Let go of the storages that are gone; their addresses may be given out again."""
-        expired = torch.UntypedStorage._expired
-        free = torch.UntypedStorage._free_weak_ref
+        expired: Any = torch.UntypedStorage._expired
+        free: Any = torch.UntypedStorage._free_weak_ref
         for address, (_, weak) in list(self.known.items()):
             if expired(weak):
                 del self.known[address]

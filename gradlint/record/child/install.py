@@ -31,7 +31,7 @@ def install(observer: Observer) -> None:
     _modules(observer)
     _functions(observer)
     os.register_at_fork(after_in_child=lambda: setattr(observer, "off", True))
-    Mode(observer).__enter__()
+    Mode(observer).__enter__()  # type: ignore[no-untyped-call]
 
 
 def _seed(observer: Observer) -> None:
@@ -175,7 +175,7 @@ def _scaler(observer: Observer) -> None:
                     finally:
                         observer.quiet -= 1
                 steps = sum(observer.steps.values())
-                observer.scaling.append(observer.object(self))
+                observer.scaling.append(observer.thing(self))
                 try:
                     return original(self, *arguments, **keywords)
                 finally:
@@ -266,8 +266,8 @@ def _modules(observer: Observer) -> None:
     _wrapped(module, "state_dict", outermost(observer.state_dict, given=False))
     _wrapped(module, "load_state_dict", outermost(observer.load_state_dict, given=True))
 
-    module_hooks.register_module_forward_pre_hook(lambda m, a: observer.called(m, a, {}))
-    module_hooks.register_module_forward_hook(lambda m, a, result: observer.returned(m, result), always_call=True)
+    module_hooks.register_module_forward_pre_hook(observer.called)
+    module_hooks.register_module_forward_hook(observer.returned, always_call=True)
 
 
 def _matters(value: Any) -> bool:
@@ -319,7 +319,7 @@ def _functions(observer: Observer) -> None:
             observer.fault("apply", error)
         observer.journal.add("custom", cls.__name__)
         result = apply(cls, *arguments, **keywords)
-        observer.custom(cls.__name__, arguments, known, result)
+        observer.custom(cls.__name__, known, result)
         return result
 
     torch.autograd.Function.apply = classmethod(custom)  # type: ignore[assignment,method-assign]
@@ -340,7 +340,7 @@ def _functions(observer: Observer) -> None:
     def made(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
         parameter = new(cls, data, requires_grad)
         if cls is torch.nn.Parameter:
-            observer.made_parameter(parameter, data)
+            observer.made_parameter(parameter)
         return parameter
 
-    torch.nn.Parameter.__new__ = made  # type: ignore[method-assign,assignment]
+    torch.nn.Parameter.__new__ = made  # type: ignore[method-assign]

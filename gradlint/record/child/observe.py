@@ -26,22 +26,23 @@ _getframe = sys._getframe
 
 SKIP, OPERATION, DATA, GRAD, SET_DATA, SET_GRAD, SET_REQUIRES_GRAD, GRAD_MODE, LEAVES, FREEZE = range(10)
 
-# Asked of a tensor and answered without computing anything.
+# Asked of a tensor and answered without computing anything; and what is observed by other means.
 _QUESTIONS = frozenset(
-    "size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device is_contiguous "
-    "is_floating_point is_complex is_signed is_pinned is_same_size is_set_to is_inference is_nonzero is_coalesced "
-    "storage untyped_storage storage_type __len__ __hash__ __repr__ __format__ __dir__ __contains__ type_as_ "
-    "has_names register_hook register_post_accumulate_grad_hook retain_grad sparse_dim dense_dim names "
-    "backward grad is_shared share_memory_ pin_memory_ __reduce_ex__ __deepcopy__ __setstate__ dim_order "
-    "result_type can_cast promote_types is_tensor get_default_dtype broadcast_shapes manual_seed equal allclose "
-    "_is_view __iter__ isinstance record_stream requires_grad_setter _has_compatible_shallow_copy_type "
-    "_record_function_enter_new".split()
+    """
+    size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device is_contiguous
+    is_floating_point is_complex is_signed is_pinned is_same_size is_set_to is_inference is_nonzero is_coalesced
+    storage untyped_storage storage_type __len__ __hash__ __repr__ __format__ __dir__ __contains__ __iter__
+    has_names register_hook register_post_accumulate_grad_hook retain_grad sparse_dim dense_dim names dim_order
+    backward grad is_shared share_memory_ __reduce_ex__ __deepcopy__ __setstate__ record_stream
+    result_type can_cast promote_types is_tensor get_default_dtype broadcast_shapes manual_seed equal allclose
+    _is_view _has_compatible_shallow_copy_type _record_function_enter_new
+    """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 # How many times the wanted steps are taken while a place that is asked about has not run.
 _PATIENCE = 10
 
 # A value that leaves torch: what Python makes of it has no graph.
-_LEAVES = frozenset("item tolist numpy __float__ __int__ __bool__ __index__ __array__ __complex__".split())
+_LEAVES = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__"})
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,7 +168,7 @@ class Observer:
         self.journal.add("module", number, cls.__name__, cls.__module__.partition(".")[0] == "torch")
         return number
 
-    def object(self, value: Any) -> int:
+    def thing(self, value: Any) -> int:
         """The number of an optimizer, a scaler or a scheduler, which is held."""
         known = self.objects.get(id(value))
         if known is None:
@@ -286,7 +287,7 @@ class Observer:
         try:
             result = function(*arguments, **keywords)
         except Exception as error:
-            self.raised(kind, before, arguments, error)
+            self.raised(kind, before, error)
             raise
         try:
             self.after(kind, before, arguments, keywords, result)
@@ -323,9 +324,9 @@ class Observer:
                 self.kept.add(self.storages.number(result))
                 self.journal.add("data", *self.at(site), known[0], self.state(result))
         elif what == GRAD:
-            if isinstance(result, torch.Tensor) and isinstance(known[0], tuple):
-                if not self.knows(result) or result.requires_grad:
-                    self.gradient(known[0][0], result)
+            there = isinstance(result, torch.Tensor) and isinstance(known[0], tuple)
+            if there and (not self.knows(result) or result.requires_grad):
+                self.gradient(known[0][0], result)
         elif what == LEAVES:
             if known and isinstance(known[0], tuple):
                 self.leaves_torch(name, known[0], result)
@@ -454,7 +455,7 @@ class Observer:
                 tensor = inputs[at]
                 if tensor.requires_grad and tensor.is_leaf and self.backwards:
                     self.changed_by_hand = True
-        extra = {}
+        extra: dict[str, Any] = {}
         if back:
             extra["back"] = back
         if mutated:
@@ -487,8 +488,8 @@ class Observer:
         return found
 
     @guarded
-    def raised(self, kind: tuple[int, str], before: Any, arguments: tuple[Any, ...], error: Exception) -> None:
-        inputs, known = before
+    def raised(self, kind: tuple[int, str], before: Any, error: Exception) -> None:
+        _, known = before
         site = self.here()
         states = [k for k in known if type(k) is tuple] if isinstance(known, list) else []
         self.journal.add(
@@ -497,13 +498,6 @@ class Observer:
         self.journal.flush()
 
     # -- backward
-
-    def backward(self, original: Callable[..., Any], bound: dict[str, Any]) -> Any:
-        roots = bound["tensors"]
-        roots = [roots] if isinstance(roots, torch.Tensor) else list(roots)
-        retain, create = bound.get("retain_graph"), bool(bound.get("create_graph"))
-        wanted = bound.get("inputs")
-        return self.run_backward(original, roots, retain, create, wanted, None)
 
     def run_backward(
         self,
@@ -604,7 +598,7 @@ class Observer:
             return False
         stepped = [n for n in self.steps.values() if n > 0]
         waiting = [r() for r in self.alive]
-        resting = [o for o in waiting if o is not None and not self.steps.get(self.object(o))]
+        resting = [o for o in waiting if o is not None and not self.steps.get(self.thing(o))]
         if resting and total < 4 * wanted:
             return False
         return min(stepped) >= wanted or total >= 4 * wanted * max(1, len(stepped))
@@ -619,7 +613,7 @@ class Observer:
     def built(self, optimizer: Any, group: Any) -> None:
         with compat.no_torch_function():
             site = self.here(skip=optimizer)
-            number = self.object(optimizer)
+            number = self.thing(optimizer)
             if not any(r() is optimizer for r in self.alive):
                 self.alive.append(weakref.ref(optimizer))
             parameters = group.get("params") if isinstance(group, dict) else None
@@ -673,7 +667,7 @@ class Observer:
             if closure:
                 self.gradients_now(optimizer)
             site = self.here()
-            number = self.object(optimizer)
+            number = self.thing(optimizer)
             changed = [(self.tensor(p), p._version) for p, version in self.versions_before if p._version != version]
             self.steps[number] = self.steps.get(number, 0) + 1
             self.journal.add(
@@ -693,9 +687,9 @@ class Observer:
     def gradients_now(self, optimizer: Any) -> None:
         """What each parameter's gradient is right before the step that uses it."""
         every = max(1, int(self.plan.get("every", 1)))
-        if self.steps.get(self.object(optimizer), 0) % every:
+        if self.steps.get(self.thing(optimizer), 0) % every:
             return
-        self.gradients_of([p for group in optimizer.param_groups for p in group["params"]], self.object(optimizer))
+        self.gradients_of([p for group in optimizer.param_groups for p in group["params"]], self.thing(optimizer))
         held = {
             id(p)
             for weak in self.alive
@@ -720,8 +714,8 @@ class Observer:
                 norms[id(parameter)] = float(gradient.detach().to_dense().float().norm())
         rows = []
         for parameter in parameters:
-            norm = norms.get(id(parameter))
-            rows.append((self.tensor(parameter), parameter.requires_grad, norm if norm is None else _plain(norm)))
+            found = norms.get(id(parameter))
+            rows.append((self.tensor(parameter), parameter.requires_grad, _plain(found) if found is not None else None))
         self.journal.add("gradients", optimizer, rows)
 
     @guarded
@@ -729,7 +723,7 @@ class Observer:
         with compat.no_torch_function():
             site = self.here()
             in_place = any(p.grad is not None for p in parameters)
-            number = self.object(optimizer) if optimizer is not None else 0
+            number = self.thing(optimizer) if optimizer is not None else 0
             self.journal.add("cleared", *self.at(site), [self.tensor(p) for p in parameters], number, in_place)
 
     @guarded
@@ -742,15 +736,15 @@ class Observer:
     def scaler(self, scaler: Any, call: str, optimizer: Any) -> None:
         with compat.no_torch_function():
             site = self.here()
-            number = self.object(optimizer) if optimizer is not None else 0
-            self.journal.add("scaler", *self.at(site), self.object(scaler), call, number)
+            number = self.thing(optimizer) if optimizer is not None else 0
+            self.journal.add("scaler", *self.at(site), self.thing(scaler), call, number)
 
     @guarded
     def scheduled(self, scheduler: Any) -> None:
         with compat.no_torch_function():
             site = self.here(skip=scheduler)
             optimizer = getattr(scheduler, "optimizer", None)
-            self.journal.add("scheduler", *self.at(site), self.object(optimizer) if optimizer is not None else 0)
+            self.journal.add("scheduler", *self.at(site), self.thing(optimizer) if optimizer is not None else 0)
 
     # -- modules
 
@@ -800,7 +794,7 @@ class Observer:
                 self.journal.add("registered", 0, 0, self.module(module), name, "module", self.module(value), False)
 
     @guarded
-    def made_parameter(self, parameter: torch.nn.Parameter, data: Any) -> None:
+    def made_parameter(self, parameter: torch.nn.Parameter) -> None:
         with compat.no_torch_function():
             site = self.here()
             if site is not None and self.places.via in ("", "__new__"):
@@ -808,15 +802,12 @@ class Observer:
                 self.journal.add("made", *self.at(site), self.state(parameter))
 
     @guarded
-    def called(self, module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def called(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         if self.off or threading.get_ident() != self.thread or self.backward_depth:
             return
         with compat.no_torch_function():
             site = self.here()
-            tensors = tensors_in(arguments)
-            if keywords:
-                tensors_in(tuple(keywords.values()), tensors)
-            known = [self.tensor(t) for t in tensors[:32] if compat.is_observable(t)]
+            known = [self.tensor(t) for t in tensors_in(arguments)[:32] if compat.is_observable(t)]
             number = self.module(module)
             if not self.forward_depth and number not in self.outermost:
                 self.outermost[number] = weakref.ref(module)
@@ -827,7 +818,7 @@ class Observer:
             self.journal.add("called", *self.at(site), self.module(module), known, module.training)
 
     @guarded
-    def returned(self, module: torch.nn.Module, result: Any) -> None:
+    def returned(self, module: torch.nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
         if self.off or threading.get_ident() != self.thread or self.backward_depth:
             return
         with compat.no_torch_function():
@@ -883,7 +874,7 @@ class Observer:
             self.journal.add("copied", self.tensor(original), self.tensor(copy))
 
     @guarded
-    def custom(self, name: str, arguments: tuple[Any, ...], known: list[Any], result: Any) -> None:
+    def custom(self, name: str, known: list[Any], result: Any) -> None:
         """A call of an `autograd.Function` is one operation."""
         with compat.no_torch_function():
             outputs = [t for t in tensors_in((result,)) if compat.is_observable(t)]
@@ -1006,7 +997,7 @@ def spent(value: Any) -> bool | None:
             continue
         break
     if type(value).__name__ in ("list_iterator", "dict_valueiterator", "tuple_iterator", "dict_itemiterator"):
-        return value.__length_hint__() == 0
+        return bool(value.__length_hint__() == 0)
     return None
 
 
@@ -1045,11 +1036,11 @@ def norms_of(tensors: list[torch.Tensor]) -> list[float]:
     """The 2-norm of each tensor, with one transfer per device."""
     floats = [t.detach() for t in tensors]
     try:
-        norms = torch._foreach_norm(floats)
+        norms = list(torch._foreach_norm(floats))
     except Exception:  # noqa: BLE001 - mixed or exotic dtypes
         norms = [t.float().norm() for t in floats]
     if len({(n.device, n.dtype) for n in norms}) == 1:
-        return [float(v) for v in torch.stack(list(norms)).tolist()]
+        return [float(v) for v in torch.stack(norms).tolist()]
     return [float(n) for n in norms]
 
 
@@ -1060,7 +1051,7 @@ def _plain(norm: float) -> float | str:
 
 def memory() -> int | None:
     """Bytes in use: device memory where there is a device that was used, else of this process."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:
             return int(torch.cuda.memory_allocated())
         except Exception:  # noqa: BLE001 - a stand-in for a device has no memory

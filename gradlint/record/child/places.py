@@ -85,11 +85,8 @@ class Places:
         known = self.codes.get(id(code))
         if known is None:
             path = code.co_filename
-            if self.own_file(path):
-                known = Code(code, self.file(path))
-            else:
-                # Held, so that no other code object gets its address.
-                known = code
+            # Held either way, so that no other code object gets its address.
+            known = Code(code, self.file(path)) if self.own_file(path) else code
             self.codes[id(code)] = known
         return known if type(known) is Code else None
 

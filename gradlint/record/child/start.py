@@ -196,7 +196,7 @@ def _reach_spawned(run: Run) -> None:
         current = sys.modules["__main__"]
         if getattr(current, "__file__", None) == main_path:
             return
-        spawn.old_main_modules.append(current)  # type: ignore[attr-defined]
+        spawn.old_main_modules.append(current)
         module = types.ModuleType("__mp_main__")
         module.__file__ = main_path
         with open(main_path, "rb") as file:
