@@ -280,8 +280,7 @@ TREE = """
 import os, subprocess, sys, time
 for _ in range(2):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-os.fork()
-print("up", flush=True)
+os.fork() and os.write(1, b"up\\n")
 time.sleep(60)
 """
 
@@ -323,6 +322,7 @@ def test_stopped_in_full_run_it_leaves_nothing(running: Running, number: int, re
         assert process.stdout.readline() == b"up\n"
         assert len(running.left()) > 4
         process.send_signal(number)
+        process.communicate()
     assert process.returncode == returned
     if number == signal.SIGKILL:
         assert wait_until(lambda: not running.left()), running.left()
@@ -458,6 +458,35 @@ def test_without_layers_writes_are_refused(running: Running) -> None:
     assert (elsewhere / "result.json").read_text() == "result"
     assert content(running) == before
     assert running.left() == []
+
+
+def test_what_is_mounted_in_a_project_is_seen_and_kept(running: Running) -> None:
+    mounting = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    if not shutil.which("unshare") or subprocess.run([*mounting, "mount -t tmpfs t /mnt"], check=False).returncode:
+        pytest.skip("this system lets a test mount nothing")
+    data = running.project / "data, of: 1"
+    data.mkdir()
+    (running.project / "file").touch()
+    (running.project / "program.py").write_text(
+        "print(open('data, of: 1/a').read(), open('file').read())\n"
+        "open('data, of: 1/b', 'w').write('b')\n"
+        "try: open('file', 'w').write('c')\n"
+        "except OSError as error: print(error.strerror)\n"
+    )
+    script = 'mount -t tmpfs t "$1"; echo a > "$1/a"; mount --bind "$1/a" file; "$2" -c "$3"; ls "$1"; cat file'
+    done = subprocess.run(
+        [*mounting, script, "sh", data, sys.executable, SUPERVISOR],
+        cwd=running.project,
+        env={**running.environment, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    if "overlay" not in done.stdout:
+        pytest.skip(f"this system allows no layers within layers: {done.stdout}")
+    assert done.stdout.startswith("a\n a\n\nRead-only file system\n")
+    assert "exited with 0" in done.stdout
+    assert done.stdout.endswith("\na\na\n")
 
 
 def test_a_user_without_rights(running: Running) -> None:

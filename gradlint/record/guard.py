@@ -4,8 +4,9 @@ Its standard input is held by gradlint, and closed when the run shall end.  It i
 however that happens, so that there is one way in which a run ends: the program and whatever came of it get SIGTERM,
 and what is left five seconds later gets SIGKILL.
 
-The guard gets one line of JSON (`Task`) on standard input, and writes lines of JSON on standard output: what contains
-the program, or why it could not be started, and what it returned.  The program writes to the guard's standard error.
+The guard is given the scratch folder, which it removes at the end, and one line of JSON (`Task`) on standard input.  It
+writes lines of JSON on standard output: what contains the program, or why it could not be started, and what it
+returned.  The program writes to the guard's standard error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ class Task(TypedDict):
 
     argv: list[str]
     token: str
-    scratch: str
     project: str
     writable: list[str]
     contain: bool
@@ -48,10 +48,11 @@ class Task(TypedDict):
 
 def main() -> None:
     """Runs one program from start to end."""
+    scratch = Path(sys.argv[2])
     task = _task()
     if task is None:
+        remove(scratch)
         return
-    scratch = Path(task["scratch"])
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     woken, wake = os.pipe()

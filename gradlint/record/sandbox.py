@@ -190,13 +190,15 @@ def _layer_each(folders: Sequence[Path], layers: Path, mounts: Iterable[Path], *
 
 
 def _unshare() -> bool:
-    """Enters a mount namespace, inside a user namespace where it takes one.
+    """Enters a mount namespace, and says whether this is inside a user namespace.
 
-    The superuser needs none, and would lose in it the right to the files of all other users.
+    Whoever has no rights takes a new one of those to get them.  The superuser needs none, and would lose in it the
+    right to the files of all other users.
     """
     libc = _libc()
     if libc.unshare(_CLONE_NEWNS) == 0:
-        return False
+        # This one may be the superuser of a user namespace only, such as that of a rootless container.
+        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", f"{2**32 - 1}"]
     uid, gid = os.geteuid(), os.getegid()
     _check(libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
     Path("/proc/self/setgroups").write_text("deny")

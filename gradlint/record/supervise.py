@@ -169,7 +169,7 @@ def run(
         token = secrets.token_hex(16)
         with subprocess.Popen(  # noqa: S603  # To run what the user asks for is the purpose.
             # Nothing that is installed or set for the program has a say in its guard.
-            [sys.executable, "-I", "-S", "-c", _GUARD, str(Path(__file__).parents[2])],
+            [sys.executable, "-I", "-S", "-c", _GUARD, str(Path(__file__).parents[2]), str(scratch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -183,7 +183,6 @@ def run(
                 task = guard.Task(
                     argv=list(launch.argv),
                     token=token,
-                    scratch=str(scratch),
                     project=os.path.realpath(project or cwd),
                     writable=[os.path.realpath(folder) for folder in writable],
                     contain=sandbox is Sandbox.AUTO,
