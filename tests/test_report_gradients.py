@@ -547,10 +547,8 @@ def test_trouble_is_never_folded_away(told: GradientReport, most: int) -> None:
         if any(state.bad for state in gradients.states(one)):
             assert any(row.bad for row in shown[one.name])
     if most == picture.BOXES:
-        drawn = {
-            placed.box.name for placed in picture.draw(told, {}).boxes if placed.box.look not in ("flows", "frozen")
-        }
-        assert {row.label for row in rows if row.bad} <= drawn
+        drawn = [p.box.text for p in picture.draw(told, {}).boxes if p.box.look not in ("flows", "frozen")]
+        assert all(any(text.startswith(f"{row.label}, ") for text in drawn) for row in rows if row.bad)
     else:
         text = gradients.render(told)
         assert all(f"\n{row.label} " in text for row in rows if row.bad and len(row.label) < 30 and row.label.isascii())
@@ -603,6 +601,64 @@ def test_one_relu_in_many_places_does_not_tie_them() -> None:
     layers = [layer(name, "Linear", {"weight": (1,)}) for name in "abcd"]
     told = report([*layers, layer("relu", "ReLU", calls=3)], chain(names))
     assert set(ways_of(told)) == {("input", "a"), ("a", "b"), ("b", "c"), ("c", "d"), ("d", "loss")}
+
+
+def test_the_cut_stands_behind_layers_that_no_optimizer_holds() -> None:
+    names = ["held", "loose", "last"]
+    states = [Gradient.NONE, Gradient.NONE, Gradient.FINITE]
+    layers = [layer(name, "Linear", {"weight": (1,)}, state) for name, state in zip(names, states, strict=True)]
+    stop = GradientStop(at("net.py", 18), "data", "", ("held.weight",))
+    ways = ways_of(report(layers, chain(names, dead=2), stops=[stop]))
+    assert ways == {("held", "loose"): "none", ("loose", "data"): "cut", ("data", "last"): "cut"}
+
+
+def test_two_cuts_in_a_row_stand_where_they_cut() -> None:
+    layers = [
+        layer(name, "Linear", {"weight": (1,)}, Gradient.NONE if name != "c" else Gradient.FINITE) for name in "abc"
+    ]
+    stops = [
+        GradientStop(at("net.py", 18), "detach", "", ("a.weight",)),
+        GradientStop(at("net.py", 19), "no_grad", "", ("a.weight", "b.weight")),
+    ]
+    assert list(ways_of(report(layers, chain("abc", dead=2), stops=stops))) == [
+        ("a", "detach"),
+        ("detach", "b"),
+        ("b", "no_grad"),
+        ("no_grad", "c"),
+    ]
+
+
+def test_an_unread_output_hangs_at_the_layer_of_its_name() -> None:
+    none = Gradient.NONE
+    layers = [
+        layer("body", "Linear", {"weight": (1,)}),
+        *(layer(name, "Linear", {"weight": (1,)}, none) for name in ("depth", "seg")),
+    ]
+    flows = [Flow("body", "depth", False), Flow("body", "seg", False), Flow("body", "", True)]
+    told = report([Layer("", "Net", 1, None, ()), *layers], flows, unread=[UnreadOutput("", "seg", None)])
+    assert ways_of(told)["seg", "output seg"] == "none"
+
+
+def test_a_residual_stream_beside_a_cut_is_one_red_way() -> None:
+    layers = [
+        layer(name, "Linear", {"weight": (1,)}, Gradient.NONE if name == "c" else Gradient.FINITE) for name in "abcd"
+    ]
+    flows = [*chain("ab"), *(Flow(name, "c", False) for name in "ab"), Flow("c", "d", False), Flow("b", "d", True)]
+    assert ways_of(report(layers, flows)) == {
+        ("a", "b"): "flows",
+        ("b", "c"): "none",
+        ("c", "d"): "none",
+        ("b", "d"): "flows",
+    }
+
+
+def test_a_box_says_how_much_of_it_is_zero() -> None:
+    part = layer("fc", "Linear", linear(2, 2))
+    bias = dataclasses.replace(part.parameters[1], gradient=Gradient.ZERO, norm=0.0)
+    told = report([dataclasses.replace(part, parameters=(part.parameters[0], bias))], [Flow("fc", "", True)])
+    box = boxes_of(told)["fc"].box
+    assert (box.look, box.value, box.text) == ("zero", "zero in 1 of 2", "fc, Linear: exactly zero in 1 of 2 (bias)")
+    assert ways_of(told) == {("fc", "loss"): "flows"}
 
 
 def test_one_line_that_cuts_in_many_blocks_is_one_box() -> None:

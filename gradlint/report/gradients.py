@@ -345,23 +345,23 @@ def sections(report: GradientReport) -> list[Section]:
         Section(
             "Gradients that are not finite",
             State.NONFINITE,
-            _counted("parameter", "with an infinity or a NaN", _named(parameters, Gradient.NONFINITE)),
+            _counted("parameter", " with an infinity or a NaN", _named(parameters, Gradient.NONFINITE)),
         ),
         Section("Outputs that no loss reads", State.NONE, tuple(_unread(report, output) for output in report.unread)),
         Section(
             "Layers whose forward never ran",
             State.NEVER,
-            _counted("layer", "with parameters", [x.name for x in report.layers if State.NEVER in states(x)]),
+            _counted("layer", " with parameters", [x.name for x in report.layers if State.NEVER in states(x)]),
         ),
         Section(
             "Gradients that are exactly zero",
             State.ZERO,
-            _counted("parameter", "in every step that was looked at", _named(parameters, Gradient.ZERO)),
+            _counted("parameter", ", in every step that was looked at", _named(parameters, Gradient.ZERO)),
         ),
         Section(
             "Parameters in no optimizer",
             State.ZERO,
-            _counted("parameter", "that no step changes", [p.name for p in expected if stepped and not p.optimizer]),
+            _counted("parameter", " that no step changes", [p.name for p in expected if stepped and not p.optimizer]),
         ),
         Section("Stale gradients", State.ZERO, tuple(_stale(stale) for stale in report.stale)),
         Section("Growth", State.ZERO, tuple(Entry(text) for text in _growth(report))),
@@ -375,7 +375,7 @@ def _named(parameters: Iterable[ParameterGradient], gradient: Gradient) -> list[
 
 
 def _counted(noun: str, text: str, names: list[str]) -> tuple[Entry, ...]:
-    return (Entry(f"{count(len(names), noun)} {text}", None, tuple(names)),) if names else ()
+    return (Entry(f"{count(len(names), noun)}{text}", None, tuple(names)),) if names else ()
 
 
 def _by_place(stops: Iterable[GradientStop]) -> list[list[GradientStop]]:

@@ -249,7 +249,7 @@ def _finding(place: int, judgement: Judgement, keys: Sequence[str], sources: Map
             source = line_of(sources, because.span)
             yield f"<li>{_prose(because.text)} "
             yield f'<span class="place">{_text(because.span.path)}:{because.span.line}</span>'
-            yield f"<code>{_text(source)}</code></li>" if source else "</li>"
+            yield f'<code class="source">{_text(source)}</code></li>' if source else "</li>"
         yield "</ol></div>"
     if finding.instead:
         first, _, rest = finding.instead.strip("\n").partition("\n")

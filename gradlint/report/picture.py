@@ -22,7 +22,7 @@ BOXES = 22
 """So many boxes are read in one look; a larger model is folded until it has no more."""
 WIDE, WIDEST, HIGH = 204, 232, 46
 """All boxes of a picture are of one width, as wide as the longest name asks for within these."""
-PILL, LOW = 132, 28
+PILL, LOW = 124, 28
 ACROSS, DOWN = 26, 38
 """The free space between the boxes of a rank, and between ranks."""
 BESIDE = 4
@@ -112,7 +112,9 @@ def _graph(report: GradientReport, sources: Mapping[str, str], rows: Sequence[Ro
     ways = _without_plain(
         ways, {"input": -1, **{box.key: place for place, box in enumerate(boxes)}, "loss": len(boxes)}
     )
-    edges = _painted(ways, {box.key: box.look for box in boxes})
+    # Where only some of a box's gradients are odd, others went the same way.
+    odd = {box.key for box, row in zip(boxes, rows, strict=True) if not row.parts[0].uniform and box.look in _CARRIES}
+    edges = _painted(ways, {box.key: "flows" if box.key in odd else box.look for box in boxes})
     unread = _unread(report, boxes, edges)
     stops = _stops(report, boxes, edges, sources)
     boxes += unread
@@ -129,19 +131,23 @@ def _graph(report: GradientReport, sources: Mapping[str, str], rows: Sequence[Ro
 
 
 def _layer(key: str, row: Row) -> Box:
-    remarks = [text for _, text in row.remarks()]
-    norms = row.norms
+    remarks = row.remarks()
     value = ""
-    if norms:
-        low, high = map(number, norms)
+    if row.norms:
+        low, high = map(number, row.norms)
         value = low if low == high else f"{low} \u2013 {high}"
-    shown = row.state.value if row.state.bad or not value else value
-    told = "; ".join(remarks or [f"gradient norm {value}" if value else row.state.value])
-    look = row.state.name.lower() if row.state.bad or not row.bad else "orphan"
-    if look == "orphan":
-        shown = "in no optimizer"
+    told = "; ".join(text for _, text in remarks) or (f"gradient norm {value}" if value else row.state.value)
+    shown = value or row.state.value
+    look = row.state.name.lower()
+    if row.state.bad:
+        shown = remarks[0][1].partition(" (")[0].replace("exactly zero in", "zero in")
+    elif row.bad:
+        look, shown = "orphan", remarks[0][1].partition(" (")[0]
     names = tuple(dict.fromkeys(part.name for part in row.walk()))
-    return Box(key, "layer", look, row.label, row.kind, shown, f"{row.label}, {row.kind}: {told}", names)
+    name = row.label
+    if len(row.parts) > 1 and len(name) * LETTER > WIDEST - 36:
+        name = f"{row.parts[0].name} ... {row.parts[-1].name.rpartition('.')[2]}"
+    return Box(key, "layer", look, name, row.kind, shown, f"{row.label}, {row.kind}: {told}", names)
 
 
 def _stops(report: GradientReport, boxes: Sequence[Box], edges: Edges, sources: Mapping[str, str]) -> list[Box]:
@@ -149,9 +155,18 @@ def _stops(report: GradientReport, boxes: Sequence[Box], edges: Edges, sources: 
     home = {name: box.key for box in boxes for name in box.layers}
     owner = {p.name: home[layer.name] for layer in report.layers for p in layer.parameters if layer.name in home}
     told: dict[tuple[Span, frozenset[tuple[str, str]]], Box] = {}
+    explained = {owner[name] for stop in report.stops for name in stop.behind if name in owner}
+    # Layers that no optimizer holds are not told of as behind a stop, but may stand between it and those that are.
+    between = {box.key for box in boxes if box.look in _MISSED} - explained
     cuts = []
     for stop in report.stops:
         dead = {owner[name] for name in stop.behind if name in owner}
+        todo = sorted(dead)
+        while todo:
+            key = todo.pop()
+            further = [b for (a, b), look in edges.items() if a == key and b in between - dead and look not in _CARRIES]
+            dead.update(further)
+            todo += further
         # Ways on which values leave what is behind the stop.
         cut = [way for way, look in edges.items() if look not in _CARRIES and way[0] in dead and way[1] not in dead]
         cuts.append((stop, dead, cut))
@@ -184,24 +199,33 @@ def _stop(key: str, report: GradientReport, stop: GradientStop, behind: int, sou
 
 
 def _unread(report: GradientReport, boxes: Sequence[Box], edges: Edges) -> list[Box]:
-    """The outputs that no loss reads, each in place of a way to the loss that carries nothing."""
-    told = []
+    """The outputs that no loss reads, each at the layer that it seems to come from."""
+    told: list[Box] = []
+    taken: set[str] = set()
     for place, output in enumerate(report.unread):
         name = f"output {output.place}" if output.place else "output"
         text = f"{name} of {title(report, output.module)}: no loss reads it"
         box = Box(f"u{place}", "unread", "none", name, "", "unread", text, (), output.span)
         told.append(box)
-        inside = f"{output.module}." if output.module else ""
-        dead = [
-            b.key
-            for b in boxes
-            if edges.get((b.key, "loss")) in ("none", "quiet")
-            and (output.module in b.layers or any(name.startswith(inside) for name in b.layers))
+        prefix = f"{output.module}." if output.module else ""
+        onward = {source for source, target in edges if target != "loss" or edges[source, target] in _CARRIES}
+        ends = [
+            other
+            for other in boxes
+            if other.key not in taken
+            and (output.module in other.layers or any(layer.startswith(prefix) for layer in other.layers))
+            and (
+                (other.look == "none" and other.key not in onward)
+                or edges.get((other.key, "loss")) in ("none", "quiet")
+            )
         ]
-        source = dead[0] if dead else next((b.key for b in boxes if output.module in b.layers), None)
-        if source:
-            edges.pop((source, "loss"), None)
-            edges[source, box.key] = "none"
+        # Programs often call an output like the layer that makes it.
+        ends.sort(key=lambda other: all(layer.rpartition(".")[2] != output.place for layer in other.layers))
+        end = ends[0] if ends else next((other for other in boxes if output.module in other.layers), None)
+        if end:
+            taken.add(end.key)
+            edges.pop((end.key, "loss"), None)
+            edges[end.key, box.key] = "none"
     return told
 
 
@@ -261,32 +285,46 @@ def _painted(ways: Mapping[tuple[str, str], bool], looks: Mapping[str, str]) -> 
 
 
 def _reduced(edges: Edges, boxes: Sequence[Box]) -> Edges:
-    """Without the ways that longer ways of the same look tell as well: a residual stream joins everything with all."""
-    keys = ["input", *(box.key for box in boxes), "loss"]
-    order = _downward(keys, edges)
-    place = {key: number for number, key in enumerate(order)}
+    """Without the ways that longer ones tell as well: a residual stream joins everything with everything after it.
+
+    A way on which gradients came is told by a longer one on which they came all along, one that is red by a longer
+    one that ends in red, and any other by any.
+    """
+    order = _downward(["input", *(box.key for box in boxes), "loss"], edges)
+    place = {key: number_ for number_, key in enumerate(order)}
+    down = {way: look for way, look in edges.items() if place[way[0]] < place[way[1]]}
+    everywhere = _reach(order, place, down)
+    carried = _reach(order, place, [way for way, look in down.items() if look in _CARRIES])
+    after: dict[str, list[str]] = {key: [] for key in order}
+    before: dict[str, list[str]] = {key: [] for key in order}
+    for source, target in down:
+        after[source].append(target)
+        before[target].append(source)
     kept = dict(edges)
-    for looks, through in (
-        (_CARRIES, _CARRIES),
-        (("none",), ("none",)),
-        (("quiet", "cut"), (*_CARRIES, "none", "quiet", "cut")),
-    ):
-        after: dict[str, list[str]] = {}
-        for (source, target), look in edges.items():
-            if look in through and place[source] < place[target]:
-                after.setdefault(source, []).append(target)
-        reach: dict[str, int] = {}
-        for key in reversed(order):
-            bits = 0
-            for target in after.get(key, ()):
-                bits |= 1 << place[target] | reach[target]
-            reach[key] = bits
-        for (source, target), look in edges.items():
-            if look in looks and place[source] < place[target]:
-                others = (other for other in after[source] if other != target)
-                if any(reach[other] >> place[target] & 1 for other in others):
-                    kept.pop((source, target), None)
+    for (source, target), look in down.items():
+        if look == "none":
+            told = any(everywhere[source] >> place[o] & 1 for o in before[target] if down[o, target] == "none")
+        elif look in _CARRIES:
+            told = any(carried[o] >> place[target] & 1 for o in after[source] if down[source, o] in _CARRIES)
+        else:
+            told = any(everywhere[o] >> place[target] & 1 for o in after[source])
+        if told:
+            del kept[source, target]
     return kept
+
+
+def _reach(order: Sequence[str], place: Mapping[str, int], ways: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """For each key the places of all that its ways lead to, as bits."""
+    after: dict[str, list[str]] = {key: [] for key in order}
+    for source, target in ways:
+        after[source].append(target)
+    reach: dict[str, int] = {}
+    for key in reversed(order):
+        bits = 0
+        for target in after[key]:
+            bits |= 1 << place[target] | reach[target]
+        reach[key] = bits
+    return reach
 
 
 def _downward(keys: Sequence[str], edges: Iterable[tuple[str, str]]) -> list[str]:
@@ -431,7 +469,9 @@ def _places(
 
 
 def _size(box: Box, wide: float) -> tuple[float, float]:
-    return (PILL, LOW) if box.kind in ("input", "loss", "unread") else (wide, HIGH)
+    if box.kind in ("layer", "stop"):
+        return wide, HIGH
+    return min(max(PILL, round((len(box.name) + len(box.value)) * LETTER) + 40), wide), LOW
 
 
 def _arrange(ranks: _Ranks) -> None:
@@ -640,7 +680,7 @@ def _at(point: Point) -> str:
 def _box(placed: Placed, link: str | None, badges: Sequence[tuple[int, str]]) -> str:
     box, x, y, wide, high = placed.box, placed.x, placed.y, placed.width, placed.height
     said = escape(box.text)
-    told = [f'<a class="box {box.kind} {box.look}" id="{box.key}" aria-label="{said}"']
+    told = [f'<a class="box {box.kind} {box.look}" id="{box.key}"']
     told.append(f' href="#{link}">' if link else ">")
     told.append(f"<title>{said}</title>")
     ring = f"{_corner(x - 4, y - 4)} {_extent(wide + 8, high + 8)}"
@@ -669,7 +709,7 @@ def _box(placed: Placed, link: str | None, badges: Sequence[tuple[int, str]]) ->
         told.append(f'<text class="name" {_corner(x + 20, y + 19)}>{above}{escape(own)}</text>')
         told.append(f'<text class="kind" {_corner(x + 20, y + 35)}>{kind}</text>')
         told.append(f'<text class="value" {_corner(x + wide - 12, y + 35)}>{escape(box.value)}</text>')
-    for beside, (mark, look) in enumerate(badges):
+    for beside, (mark, look) in enumerate(badges[: int(wide / 24)]):
         centre = x + wide - 6 - beside * 21
         told.append(f'<g class="badge {look}"><circle cx="{_digits(centre)}" cy="{_digits(y)}" r="9"/>')
         told.append(f'<text class="middle" {_corner(centre, y + 4)}>{mark}</text></g>')
