@@ -45,6 +45,11 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     claims = [c for c in rule.check(recording.trace) if c.site.known]
     matching = [c for c in claims if meets(c.site.span, finding.span)]
     trace = recording.trace
+    if rule.confirm is not None and not matching:
+        matching = [c for c in rule.confirm(trace) if c.site.known and meets(c.site.span, finding.span)]
+    if rule.on_every_path and not trace.complete and not recording.steps:
+        # What did not happen may still have been to come.
+        matching = []
     said = _torch_says(rule, recording, finding.span)
     if said is not None and not matching:
         return recording.rank, Judgement(
@@ -72,12 +77,14 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
             f"the value left the graph here, and {some} behind it got no gradient in {_counted(backwards, 'backward')}"
         )
         return recording.rank, Judgement(finding, Verdict.CONFIRMED, reason, (), evidence)
-    if rule.on_every_path and not trace.complete:
+    if rule.on_every_path and not trace.complete and not steps:
         return recording.rank, Judgement(
             finding, Verdict.UNDECIDED, "the program ended before it could be told", (), evidence
         )
     if not backwards:
         verdict, reason = Verdict.UNDECIDED, "the place ran, but no backward followed"
+    elif 0 < steps < rule.steps:
+        verdict, reason = Verdict.UNDECIDED, f"only {_counted(steps, 'step')} ran, and it takes {rule.steps} to tell"
     elif recording.error and not steps and recording.failures:
         verdict = Verdict.UNDECIDED
         reason = f"the program ended before its first step: {recording.error[0]}: {_first_line(recording.error[1])}"

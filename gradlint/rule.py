@@ -43,6 +43,10 @@ class Rule:
     page: Page
     check: Callable[[Trace], Iterable[Claim]]
     on_every_path: bool = False
+    confirm: Callable[[Trace], Iterable[Claim]] | None = None
+    """What else a recorded trace shows where there already is a finding; by default only what `check` says."""
+    steps: int = 0
+    """How many optimizer steps a run must take before it can say that it does not happen."""
     raises: str = ""
     """A pattern of the error with which torch itself refuses the fault at its place; '' where it has none."""
 

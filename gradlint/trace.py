@@ -530,6 +530,8 @@ class Trace:
     complete: bool = True
     """False where the budget ran out before the end."""
     modules: list[Module] = field(default_factory=list)
+    stopped: bool = False
+    """The run was ended as its last backward began: what came after it is not known."""
     whole_program: bool = False
     """The entry is a program's body: optimizers, modules and loops are all that there are."""
     _kinds: dict[type, list[Event]] = field(default_factory=dict)

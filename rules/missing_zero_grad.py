@@ -6,6 +6,8 @@ from gradlint.trace import YES, Backward, Cleared, Escaped, Mutated, Optimizer, 
 
 _MAY_CLEAR = re.compile(r"(?i)zero|clear|reset|optim|step|closure|hook|backward$")
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     # Per parameter: the backward calls since it was cleared, and the step that used its gradient.

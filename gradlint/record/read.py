@@ -347,6 +347,7 @@ class _Reader:
     def finished(self) -> Recording:
         self.trace.modules = list(self.modules.values())
         self.trace.complete = self.recording.ended in ("end", "exit", "steps")
+        self.trace.stopped = self.recording.ended == "steps"
         self.name_members()
         self.flush_nodes()
         recording = self.recording

@@ -28,6 +28,8 @@ def rules() -> tuple[Rule, ...]:
                 page=page.read(path.stem, path.read_text(encoding="utf-8")),
                 check=module.check,
                 on_every_path=getattr(module, "on_every_path", False),
+                confirm=getattr(module, "confirm", None),
+                steps=getattr(module, "steps", 0),
                 raises=getattr(module, "raises", ""),
             )
         )
