@@ -297,17 +297,17 @@ def _excerpt(span: Span, sources: Mapping[str, str]) -> str:
     shown = lines[first - 1 : last]
     indent = min(len(line) - len(line.lstrip()) for line in shown if line.strip()) if any(map(str.strip, shown)) else 0
     told = []
-    for number_, line in enumerate(shown, first):
-        hot = span.line <= number_ <= span.end_line
-        start = max(span.column - 1, indent) if number_ == span.line else indent
-        end = span.end_column - 1 if number_ == span.end_line else len(line)
+    for nth, line in enumerate(shown, first):
+        hot = span.line <= nth <= span.end_line
+        start = max(span.column - 1, indent) if nth == span.line else indent
+        end = span.end_column - 1 if nth == span.end_line else len(line)
         left = max(indent, start - LONGEST // 3) if len(line) > LONGEST else indent
         right = min(len(line), left + LONGEST)
         start, end = min(max(start, left), right), min(max(end, left), right)
         parts = [line[left:start], line[start:end], line[end:right]] if hot else [line[left:right], "", ""]
         before, marked, after = map(_text, parts)
         code = f"{before}<mark>{marked}</mark>{after}" if marked else before
-        told.append(f"<span{' class=hot' * hot}><b>{number_}</b>{code}\n</span>")
+        told.append(f"<span{' class=hot' * hot}><b>{nth}</b>{code}\n</span>")
     return f'<pre class="code" tabindex="0">{"".join(told)}</pre>'
 
 

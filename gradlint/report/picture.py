@@ -75,7 +75,7 @@ class Way:
     source: str
     target: str
     look: str
-    """'flows', 'none' or 'cut'."""
+    """'flows', 'zero', 'nonfinite', 'none', 'cut', or 'quiet' where no gradient is missed."""
     points: tuple[Point, ...]
     turned: bool = False
     """It leads back up to where a loop begins, so the arrow is at its other end."""
@@ -109,9 +109,8 @@ def _graph(report: GradientReport, sources: Mapping[str, str], rows: Sequence[Ro
         target = home.get(flow.target, f"-{flow.target}") if flow.target else "loss"
         if source != target:
             ways[source, target] = ways.get((source, target), False) or flow.gradient
-    ways = _without_plain(
-        ways, {"input": -1, **{box.key: place for place, box in enumerate(boxes)}, "loss": len(boxes)}
-    )
+    order = {"input": -1, **{box.key: place for place, box in enumerate(boxes)}, "loss": len(boxes)}
+    ways = _without_plain(ways, order)
     # Where only some of a box's gradients are odd, others went the same way.
     odd = {box.key for box, row in zip(boxes, rows, strict=True) if not row.parts[0].uniform and box.look in _CARRIES}
     edges = _painted(ways, {box.key: "flows" if box.key in odd else box.look for box in boxes})
@@ -291,7 +290,7 @@ def _reduced(edges: Edges, boxes: Sequence[Box]) -> Edges:
     one that ends in red, and any other by any.
     """
     order = _downward(["input", *(box.key for box in boxes), "loss"], edges)
-    place = {key: number_ for number_, key in enumerate(order)}
+    place = {key: nth for nth, key in enumerate(order)}
     down = {way: look for way, look in edges.items() if place[way[0]] < place[way[1]]}
     everywhere = _reach(order, place, down)
     carried = _reach(order, place, [way for way, look in down.items() if look in _CARRIES])
@@ -477,8 +476,8 @@ def _size(box: Box, wide: float) -> tuple[float, float]:
 def _arrange(ranks: _Ranks) -> None:
     """Puts each rank into an order with few crossings, the best of some sweeps of barycentres."""
     for rank in ranks:
-        for number_, place in enumerate(rank):
-            place.order = number_
+        for nth, place in enumerate(rank):
+            place.order = nth
     best, fewest = [list(rank) for rank in ranks], _crossings(ranks)
     for sweep in range(SWEEPS):
         if not fewest:
@@ -489,15 +488,15 @@ def _arrange(ranks: _Ranks) -> None:
                 near = place.up if sweep % 2 == 0 else place.down
                 centre[place] = sum(other.order for other in near) / len(near) if near else place.order
             rank.sort(key=centre.__getitem__)
-            for number_, place in enumerate(rank):
-                place.order = number_
+            for nth, place in enumerate(rank):
+                place.order = nth
         crossings = _crossings(ranks)
         if crossings < fewest:
             best, fewest = [list(rank) for rank in ranks], crossings
     for rank, wanted in zip(ranks, best, strict=True):
         rank[:] = wanted
-        for number_, place in enumerate(rank):
-            place.order = number_
+        for nth, place in enumerate(rank):
+            place.order = nth
 
 
 def _crossings(ranks: _Ranks) -> int:
@@ -539,8 +538,8 @@ def _gap(one: _Place, other: _Place) -> float:
 
 def _broken(ranks: _Ranks, many: int) -> list[_Ranks]:
     columns, start = [], 0
-    for number_ in range(1, many):
-        ideal = round(number_ * len(ranks) / many)
+    for nth in range(1, many):
+        ideal = round(nth * len(ranks) / many)
         near = range(max(start + 1, ideal - 2), min(len(ranks), ideal + 3))
         end = min(near, key=lambda place: (len(_over(ranks[:place])), abs(place - ideal)), default=start)
         if end > start:
