@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.overrides
 
+_modes: Any = torch.overrides
 no_torch_function = torch._C.DisableTorchFunction
 
 
@@ -34,10 +36,33 @@ def missing() -> list[str]:
     return found
 
 
+def current_mode() -> Any:
+    """The innermost function mode of this thread."""
+    return _modes._get_current_function_mode()
+
+
+def pop_mode() -> None:
+    """Take the innermost function mode away."""
+    _modes._pop_mode()
+
+
+def push_mode(mode: Any) -> None:
+    """Make a function mode the innermost one."""
+    _modes._push_mode(mode)
+
+
 def transforms_active() -> bool:
     """Whether functorch is at work: its tensors have no storage and no version of their own."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     return bool(active()) if active is not None else False
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether it is a leaf; a view whose base was changed in a way that torch forbids does not say."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 def is_observable(tensor: torch.Tensor) -> bool:

@@ -31,7 +31,8 @@ def install(observer: Observer) -> None:
     _modules(observer)
     _functions(observer)
     os.register_at_fork(after_in_child=lambda: setattr(observer, "off", True))
-    Mode(observer).__enter__()  # type: ignore[no-untyped-call]
+    observer.function_mode = Mode(observer)
+    observer.function_mode.__enter__()  # type: ignore[no-untyped-call]
 
 
 def _seed(observer: Observer) -> None:
@@ -122,10 +123,13 @@ def _optimizers(observer: Observer) -> None:
         def clear(self: Any, *arguments: Any, **keywords: Any) -> Any:
             parameters = _parameters(self)
             observer.clearing += 1
+            observer.suspend()
             try:
                 return original(self, *arguments, **keywords)
             finally:
                 observer.clearing -= 1
+                if not observer.stepping:
+                    observer.resume()
                 if not observer.clearing:
                     observer.cleared(parameters, self if isinstance(self, optimizer) else None)
 
@@ -323,6 +327,15 @@ def _functions(observer: Observer) -> None:
         return result
 
     torch.autograd.Function.apply = classmethod(custom)  # type: ignore[assignment,method-assign]
+
+    variables: Any = type(torch.autograd.Variable)
+
+    def variable(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        made = type.__call__(cls, *arguments, **keywords)
+        observer.variable(arguments[0] if arguments else keywords.get("data"), made)
+        return made
+
+    variables.__call__ = variable
 
     def copying(original: Callable[..., Any]) -> Callable[..., Any]:
         def deepcopy(self: Any, memo: Any) -> Any:

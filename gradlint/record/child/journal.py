@@ -35,5 +35,4 @@ class Journal:
             os.close(descriptor)
 
 
-def _encode(record: Any) -> str:
-    return json.dumps(record, separators=(",", ":"), default=str)
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode

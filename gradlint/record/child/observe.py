@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -38,8 +39,9 @@ _QUESTIONS = frozenset(
     _is_view _has_compatible_shallow_copy_type _record_function_enter_new
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
-# How many times the wanted steps are taken while a place that is asked about has not run.
+# How many times the wanted steps are taken, and for how many seconds, while a place that is asked about has not run.
 _PATIENCE = 10
+_PATIENCE_SECONDS = 60.0
 
 # A value that leaves torch: what Python makes of it has no graph.
 _LEAVES = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__"})
@@ -87,9 +89,13 @@ class Observer:
         """Numbers and arrays that left torch, with the number of the event in which they did."""
         self.left = 0
         self.faults = 0
-        self.forward_depth = 0
+        self.forwards: list[tuple[int, tuple[int, int]]] = []
+        """The modules whose forward is running, each with the place of its call."""
         self.stepping = 0
         self.stepping_depth = 0
+        self.closures = 0
+        self.function_mode: Mode | None = None
+        self.suspended = False
         self.backwards = 0
         self.backward_depth = 0
         self.clearing = 0
@@ -114,6 +120,22 @@ class Observer:
         self.held: list[Any] = []
         """The iterators that were told, so that their addresses stay theirs."""
         self.versions_before: list[tuple[torch.Tensor, int]] = []
+        self.waiting_since = 0.0
+        """When the wanted steps were taken, and some place had not run."""
+
+    # -- the mode
+
+    def suspend(self) -> None:
+        """Take the mode away while code runs that calls torch a thousand times and is told as one event."""
+        mode = self.function_mode
+        if mode is not None and not self.suspended and compat.current_mode() is mode:
+            compat.pop_mode()
+            self.suspended = True
+
+    def resume(self) -> None:
+        if self.suspended:
+            compat.push_mode(self.function_mode)
+            self.suspended = False
 
     # -- numbers
 
@@ -453,7 +475,7 @@ class Observer:
         if mutated and graph is False:
             for at, _ in mutated:
                 tensor = inputs[at]
-                if tensor.requires_grad and tensor.is_leaf and self.backwards:
+                if self.backwards and tensor.requires_grad and compat.is_leaf(tensor):
                     self.changed_by_hand = True
         extra: dict[str, Any] = {}
         if back:
@@ -508,7 +530,7 @@ class Observer:
         wanted: Any,
         grad_of: Any,
     ) -> Any:
-        if self.off or threading.get_ident() != self.thread:
+        if self.off or threading.get_ident() != self.thread or compat.transforms_active():
             return run()
         self.enter_backward(roots, retain, create, wanted, grad_of)
         self.backward_depth += 1
@@ -526,6 +548,10 @@ class Observer:
     def enter_backward(self, roots: list[Any], retain: Any, create: bool, wanted: Any, grad_of: Any) -> None:
         with compat.no_torch_function():
             site = self.here()
+            if self.stepping_depth and not self.closures:
+                # A step that raised never said that it was over.
+                self.stepping_depth = self.stepping = 0
+                self.resume()
             if self.backward_depth == 0:
                 if grad_of is None and self.changed_by_hand:
                     self.by_hand += 1
@@ -588,7 +614,7 @@ class Observer:
         total = sum(self.steps.values())
         if self.reached_at and max(total, self.by_hand) - max(self.reached_at.values()) < wanted:
             return False
-        if self.unreached() and max(total, self.by_hand) < wanted * _PATIENCE:
+        if self.unreached() and self.patient(max(total, self.by_hand), wanted):
             return False
         if self.by_hand >= wanted and not self.steps:
             return True
@@ -602,6 +628,12 @@ class Observer:
         if resting and total < 4 * wanted:
             return False
         return min(stepped) >= wanted or total >= 4 * wanted * max(1, len(stepped))
+
+    def patient(self, steps: int, wanted: int) -> bool:
+        if steps < wanted:
+            return True
+        self.waiting_since = self.waiting_since or time.monotonic()
+        return steps < wanted * _PATIENCE and time.monotonic() - self.waiting_since < _PATIENCE_SECONDS
 
     def unreached(self) -> bool:
         """Whether a place that somebody asks about, in a file that was loaded, has not run yet."""
@@ -632,6 +664,8 @@ class Observer:
         own = step is not None and self.places.own_file(step.co_filename)
         # What an optimizer of the program does is part of the program.
         self.stepping = 0 if own else 1
+        if not own:
+            self.suspend()
         closure = next((a for a in (*arguments[1:2], keywords.get("closure")) if callable(a)), None)
         with compat.no_torch_function():
             if closure is None:
@@ -645,10 +679,15 @@ class Observer:
         @functools.wraps(closure)
         def run(*a: Any, **k: Any) -> Any:
             depth, self.stepping = self.stepping, 0
+            self.resume()
+            self.closures += 1
             try:
                 return closure(*a, **k)
             finally:
+                self.closures -= 1
                 self.stepping = depth
+                if depth:
+                    self.suspend()
 
         if "closure" in keywords:
             return arguments, {**keywords, "closure": run}
@@ -662,6 +701,7 @@ class Observer:
         if self.stepping_depth:
             return
         self.stepping = 0
+        self.resume()
         with compat.no_torch_function():
             closure = any(callable(a) for a in (*arguments[1:2], keywords.get("closure")))
             if closure:
@@ -760,6 +800,9 @@ class Observer:
             if name.startswith("_") and not isinstance(value, (torch.Tensor, torch.nn.Module)):
                 return
             shown, old = self.shown(value), self.shown(replaced)
+            if type(value) in (list, dict) and not value:
+                # It may be filled later.
+                shown = type(value).__name__, []
             if shown is None and old is None and not (name == "requires_grad" and isinstance(value, bool)):
                 return
             site = self.here()
@@ -802,6 +845,14 @@ class Observer:
                 self.journal.add("made", *self.at(site), self.state(parameter))
 
     @guarded
+    def variable(self, given: Any, made: Any) -> None:
+        """`Variable(x)` is `x` outside its graph."""
+        with compat.no_torch_function():
+            if not self.off and isinstance(given, torch.Tensor) and isinstance(made, torch.Tensor):
+                site = self.here()
+                self.journal.add("variable", *self.at(site), self.state(given), self.state(made))
+
+    @guarded
     def called(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         if self.off or threading.get_ident() != self.thread or self.backward_depth:
             return
@@ -809,25 +860,30 @@ class Observer:
             site = self.here()
             known = [self.tensor(t) for t in tensors_in(arguments)[:32] if compat.is_observable(t)]
             number = self.module(module)
-            if not self.forward_depth and number not in self.outermost:
+            if not self.forwards and number not in self.outermost:
                 self.outermost[number] = weakref.ref(module)
                 self.tree(module)
                 if isinstance(module, torch.nn.parallel.DistributedDataParallel):
                     self.journal.add("ddp", number, module.find_unused_parameters, module.static_graph)
-            self.forward_depth += 1
-            self.journal.add("called", *self.at(site), self.module(module), known, module.training)
+            at = self.at(site)
+            self.forwards.append((number, at))
+            self.journal.add("called", *at, number, known, module.training)
 
     @guarded
     def returned(self, module: torch.nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
         if self.off or threading.get_ident() != self.thread or self.backward_depth:
             return
         with compat.no_torch_function():
-            self.forward_depth = max(0, self.forward_depth - 1)
+            number = self.module(module)
+            at = 0, 0
+            while self.forwards:
+                inner, at = self.forwards.pop()
+                if inner == number:
+                    break
             outputs: list[Any] = []
             places_in(result, "", outputs, 3)
-            site = self.here()
             states = [(place, self.state(t)) for place, t in outputs[:64] if compat.is_observable(t)]
-            self.journal.add("returned", *self.at(site), self.module(module), states)
+            self.journal.add("returned", *at, number, states)
 
     @guarded
     def trees(self) -> None:
@@ -846,6 +902,12 @@ class Observer:
         ]
         inner = [(name, self.module(m)) for name, m in module.named_modules(remove_duplicate=False)]
         self.journal.add("tree", self.module(module), inner, named)
+        for one in module.modules():
+            for name, value in one.__dict__.items():
+                if type(value) in (list, dict) and value and not name.startswith("_"):
+                    shown = self.shown(value)
+                    if shown is not None:
+                        self.journal.add("holds", self.module(one), name, shown)
 
     @guarded
     def mode(self, module: torch.nn.Module, training: bool) -> None:
@@ -900,7 +962,7 @@ class Observer:
     # -- flagged statements
 
     @guarded
-    def statement(self, watch: Any, frame: FrameType, when: str) -> None:
+    def statement(self, watch: Any, frame: FrameType, when: str, held: Any = None) -> None:
         """A flagged statement is about to run, or has run."""
         with compat.no_torch_function():
             site = self.places.here(frame)
@@ -916,9 +978,9 @@ class Observer:
                         if is_spent is not None:
                             self.held.append(value)
                             self.journal.add("iterator", *where, watch.flag, list(watch.span), id(value), is_spent)
-            if not watch.path:
+            if not watch.path and held is None:
                 return
-            value = follow(watch.path, frame)
+            value = follow(watch.path, frame) if watch.path else held
             if watch.kind == "append":
                 if when == "after":
                     items = list(value)[-64:] if isinstance(value, (list, tuple)) else []
@@ -933,10 +995,10 @@ class Observer:
             elif watch.kind == "attribute":
                 kind = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
                 module = self.module(value) if isinstance(value, torch.nn.Module) else 0
-                held = value.__dict__.get(watch.attribute) if hasattr(value, "__dict__") else None
+                member = value.__dict__.get(watch.attribute) if hasattr(value, "__dict__") else None
                 if isinstance(value, torch.nn.Module):
-                    held = getattr(value, watch.attribute, None)
-                plain = held if isinstance(held, bool) else None
+                    member = getattr(value, watch.attribute, None)
+                plain = member if isinstance(member, bool) else None
                 number = self.tensor(value) if isinstance(value, torch.Tensor) else module
                 self.journal.add(
                     "attribute_of",
@@ -946,7 +1008,7 @@ class Observer:
                     kind,
                     number,
                     watch.attribute,
-                    self.shown(held),
+                    self.shown(member),
                     plain,
                     id(value),
                     list(watch.span),

@@ -106,18 +106,20 @@ class Places:
         first: FrameType | None = None
         first_code: Code | None = None
         via = ""
+        codes = self.codes
         while frame is not None:
-            code = self.code_of(frame.f_code)
-            if code is None:
-                if first is None and not frame.f_code.co_filename.startswith(_OURS):
-                    via = frame.f_code.co_name
-            elif skip is not None and first is None and _is_constructing(frame, code, skip):
-                pass
-            else:
-                if first is None:
-                    first, first_code = frame, code
-                if code.named:
-                    found.append((frame, code))
+            code = frame.f_code
+            known = codes.get(id(code)) or self.code_of(code) or code
+            if type(known) is not Code:
+                if first is None and not code.co_filename.startswith(_OURS):
+                    via = code.co_name
+            elif first is not None:
+                if known.named:
+                    found.append((frame, known))
+            elif skip is None or not _is_constructing(frame, known, skip):
+                first, first_code = frame, known
+                if known.named:
+                    found.append((frame, known))
             frame = frame.f_back
         self.via = via
         if first is None or first_code is None:
