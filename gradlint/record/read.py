@@ -275,6 +275,8 @@ class Recording:
     losses: list[tuple[Backward, float | None]] = field(default_factory=list)
     memory: list[tuple[Stepped, int | None]] = field(default_factory=list)
     outermost: list[RecordedModule] = field(default_factory=list)
+    by_hand: int = 0
+    """How often weights were changed in place between two backwards, by no optimizer."""
     distributed: list[tuple[RecordedModule, bool]] = field(default_factory=list)
     """Each DistributedDataParallel, and whether it looks for unused parameters."""
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -290,7 +292,8 @@ class Recording:
 
     @property
     def steps(self) -> int:
-        return len(self.trace.told(Stepped))
+        """Steps of optimizers; where there was none, those that the program took by hand."""
+        return len(self.trace.told(Stepped)) or self.by_hand
 
 
 def read(lines: Iterable[str], shown: Callable[[str], str] = lambda path: path) -> Recording:
@@ -911,9 +914,15 @@ class _Reader:
         self.backwards.append(event)
         self.recording.losses.append((event, loss))
 
+    def on_by_hand(self, site: int, call: int) -> None:
+        self.recording.by_hand += 1
+
     def on_backward_raised(self, kind: str, message: str) -> None:
         if self.backwards:
             last = self.backwards[-1]
+            # A backward inside another one lets its error through.
+            if any(f.backward is last and f.message == message for f in self.recording.failures):
+                return
             self.recording.failures.append(Failure(last.index, last.site, kind, message, backward=last))
 
     def on_grads(self, states: list[Any]) -> None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ def install(observer: Observer) -> None:
     """Observe everything from here on.  Called once."""
     for name in compat.missing():
         observer.journal.add("note", f"torch {torch.__version__} has no {name}: some things cannot be observed")
-    observer.journal.add("torch", str(torch.__version__), torch.cuda.is_available())
+    observer.journal.add("torch", str(torch.__version__), observer.plan.get("device") != "cpu" and _has_cuda())
     observer.places.owner_of = observer.owner
     _seed(observer)
     _backward(observer)
@@ -30,9 +31,33 @@ def install(observer: Observer) -> None:
     _scaler(observer)
     _modules(observer)
     _functions(observer)
+    _compile(observer)
     os.register_at_fork(after_in_child=lambda: setattr(observer, "off", True))
     observer.function_mode = Mode(observer)
     observer.function_mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def _has_cuda() -> bool:
+    # Torch warns where it finds a driver that it cannot use.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.cuda.is_available()
+
+
+def _compile(observer: Observer) -> None:
+    """The run is made with TORCHDYNAMO_DISABLE=1: compiled code shows none of its operations."""
+    said: list[bool] = []
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if not said and os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+                said.append(True)
+                observer.journal.add("note", "torch.compile was switched off: the model ran as it is written")
+            return original(*arguments, **keywords)
+
+        return call
+
+    _wrapped(torch, "compile", around)
 
 
 def _seed(observer: Observer) -> None:
@@ -193,6 +218,16 @@ def _scaler(observer: Observer) -> None:
 
     for name in ("unscale_", "step", "update"):
         _wrapped(scaler, name, told(name))
+
+    def scaling(original: Callable[..., Any]) -> Callable[..., Any]:
+        def scale(self: Any, outputs: Any) -> Any:
+            result = original(self, outputs)
+            observer.scales(outputs, result)
+            return result
+
+        return scale
+
+    _wrapped(scaler, "scale", scaling)
 
 
 def _modules(observer: Observer) -> None:

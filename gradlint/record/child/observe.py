@@ -42,6 +42,9 @@ _QUESTIONS = frozenset(
 # How many times the wanted steps are taken, and for how many seconds, while a place that is asked about has not run.
 _PATIENCE = 10
 _PATIENCE_SECONDS = 60.0
+# How many steps a gradient scaler may skip, and how many backwards may come where there is nothing to step.
+_MOST_SKIPPED = 20
+_MOST_WITHOUT_STEPS = 50
 
 # A value that leaves torch: what Python makes of it has no graph.
 _LEAVES = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__"})
@@ -105,7 +108,15 @@ class Observer:
         """Steps per optimizer that has ever stepped, by its number."""
         self.alive: list[weakref.ref[Any]] = []
         self.by_hand = 0
-        self.changed_by_hand = False
+        """Steps without an optimizer: backwards after which a leaf was changed in place."""
+        self.changed_by_hand: tuple[int, int] | None = None
+        """Where that was, since the last backward."""
+        self.leaf_storages: set[int] = set()
+        """The storages of leaves whose `.data` the program has asked for."""
+        self.scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        """What a gradient scaler made last, and of what."""
+        self.plain_backwards = 0
+        """Those that leave gradients in leaves, as `torch.autograd.grad` does not."""
         self.skipped = 0
         self.since: dict[int, int] = {}
         """How often each place was told since the last backward, for operations without gradient."""
@@ -343,7 +354,10 @@ class Observer:
         elif what == DATA:
             if isinstance(known[0], tuple) and isinstance(result, torch.Tensor):
                 site = self.here()
-                self.kept.add(self.storages.number(result))
+                storage = self.storages.number(result)
+                self.kept.add(storage)
+                if known[0][1] and not known[0][2]:
+                    self.leaf_storages.add(storage)
                 self.journal.add("data", *self.at(site), known[0], self.state(result))
         elif what == GRAD:
             there = isinstance(result, torch.Tensor) and isinstance(known[0], tuple)
@@ -356,13 +370,13 @@ class Observer:
             now = torch.is_grad_enabled()
             site = self.here()
             self.journal.add("grad_mode", *self.at(site), now, self.places.via, known)
-        elif what == FREEZE:
-            if isinstance(known[0], tuple) or known[0] is not None:
+        elif what in (FREEZE, SET_REQUIRES_GRAD):
+            if known[0] is not None:
                 site = self.here()
                 self.journal.add("froze", *self.at(site), self.state(inputs[0]), self.was(known[0]))
-        elif what == SET_REQUIRES_GRAD:
-            site = self.here()
-            self.journal.add("froze", *self.at(site), self.state(inputs[0]), self.was(known[0]))
+                if self.backwards and not self.was(known[0]) and self.is_weight(inputs[0]):
+                    # `w = (w - lr * w.grad).detach().requires_grad_()`: a new leaf in place of the old one.
+                    self.changed_by_hand = self.at(site)
         elif what == SET_DATA:
             site = self.here()
             value = inputs[1] if len(inputs) > 1 else None
@@ -472,11 +486,8 @@ class Observer:
                         versions = self.versions(inputs, outputs)
                     self.new_node(function, versions)
             results.append(self.state(tensor))
-        if mutated and graph is False:
-            for at, _ in mutated:
-                tensor = inputs[at]
-                if self.backwards and tensor.requires_grad and compat.is_leaf(tensor):
-                    self.changed_by_hand = True
+        if mutated and self.backwards and any(self.is_weight(inputs[at]) for at, _ in mutated):
+            self.changed_by_hand = self.at(site)
         extra: dict[str, Any] = {}
         if back:
             extra["back"] = back
@@ -495,6 +506,12 @@ class Observer:
             dropped,
             extra,
         )
+
+    def is_weight(self, tensor: torch.Tensor) -> bool:
+        """Whether it is a leaf that gets gradients, or its data."""
+        if tensor.requires_grad:
+            return compat.is_leaf(tensor)
+        return bool(self.leaf_storages) and self.storages.number(tensor) in self.leaf_storages
 
     def first_state(self, tensor: torch.Tensor, version: int | None) -> Any:
         if version is None:
@@ -552,11 +569,14 @@ class Observer:
                 # A step that raised never said that it was over.
                 self.stepping_depth = self.stepping = 0
                 self.resume()
+            counts = grad_of is None or not self.plain_backwards
             if self.backward_depth == 0:
-                if grad_of is None and self.changed_by_hand:
+                if counts and self.changed_by_hand is not None:
                     self.by_hand += 1
-                    self.changed_by_hand = False
+                    self.journal.add("by_hand", *self.changed_by_hand)
+                    self.changed_by_hand = None
                 self.backwards += 1
+                self.plain_backwards += grad_of is None
                 self.since.clear()
             states = [self.state(t) for t in roots if isinstance(t, torch.Tensor)]
             names = None
@@ -566,7 +586,9 @@ class Observer:
                 names = [self.tensor(t) for t in tensors_in((wanted,))]
             loss = None
             if len(roots) == 1 and isinstance(roots[0], torch.Tensor) and roots[0].numel() == 1:
-                loss = float(roots[0].detach())
+                of = self.scaled
+                root = of[1] if of is not None and of[0]() is roots[0] else roots[0]
+                loss = float(root.detach())
             self.journal.add(
                 "backward",
                 *self.at(site),
@@ -579,7 +601,7 @@ class Observer:
                 loss,
             )
             self.journal.flush()
-            if self.backward_depth == 0 and grad_of is None and self.enough():
+            if self.backward_depth == 0 and counts and self.enough():
                 self.finish("steps")
 
     @guarded
@@ -612,22 +634,29 @@ class Observer:
         """Whether every optimizer that is alive has stepped often enough."""
         wanted = int(self.plan.get("steps", 2))
         total = sum(self.steps.values())
-        if self.reached_at and max(total, self.by_hand) - max(self.reached_at.values()) < wanted:
-            return False
-        if self.unreached() and self.patient(max(total, self.by_hand), wanted):
-            return False
-        if self.by_hand >= wanted and not self.steps:
+        if self.skipped >= _MOST_SKIPPED + wanted:
             return True
-        if self.skipped >= 20 + wanted:
+        waiting = [o for o in (r() for r in self.alive) if o is not None]
+        if not self.steps and not self.by_hand and not waiting and self.backwards > _MOST_WITHOUT_STEPS:
             return True
+        done = self.progress()
+        if self.reached_at and done - max(self.reached_at.values()) < wanted:
+            return False
+        if self.unreached() and self.patient(done, wanted):
+            return False
         if not self.steps:
-            return False
+            # While there is an optimizer that has not stepped, what was changed by hand may have been something else.
+            return self.by_hand >= (_MOST_WITHOUT_STEPS * wanted if waiting else wanted)
         stepped = [n for n in self.steps.values() if n > 0]
-        waiting = [r() for r in self.alive]
-        resting = [o for o in waiting if o is not None and not self.steps.get(self.thing(o))]
+        resting = [o for o in waiting if not self.steps.get(self.thing(o))]
         if resting and total < 4 * wanted:
             return False
         return min(stepped) >= wanted or total >= 4 * wanted * max(1, len(stepped))
+
+    def progress(self) -> int:
+        """How many steps have been taken."""
+        by_optimizers = bool(self.steps) or any(r() is not None for r in self.alive)
+        return sum(self.steps.values()) if by_optimizers else self.by_hand
 
     def patient(self, steps: int, wanted: int) -> bool:
         if steps < wanted:
@@ -778,6 +807,13 @@ class Observer:
             site = self.here()
             number = self.thing(optimizer) if optimizer is not None else 0
             self.journal.add("scaler", *self.at(site), self.thing(scaler), call, number)
+
+    @guarded
+    def scales(self, outputs: Any, result: Any) -> None:
+        """The loss is what went into the scaler."""
+        with compat.no_torch_function():
+            if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor) and result is not outputs:
+                self.scaled = weakref.ref(result), outputs.detach()
 
     @guarded
     def scheduled(self, scheduler: Any) -> None:
@@ -943,7 +979,7 @@ class Observer:
             site = self.here()
             via = self.places.via
             for tensor in outputs:
-                function = tensor.grad_fn if tensor.requires_grad else None
+                function = compat.grad_fn(tensor)
                 if function is not None and not compat.is_accumulate(function):
                     self.node(function)
             self.journal.add(
@@ -968,7 +1004,7 @@ class Observer:
             site = self.places.here(frame)
             where = self.at(site)
             if watch.flag in self.asked:
-                self.reached_at.setdefault(watch.flag, max(sum(self.steps.values()), self.by_hand))
+                self.reached_at.setdefault(watch.flag, self.progress())
             self.journal.add("reached", *where, watch.flag, when)
             if when == "before":
                 for name in watch.names:
