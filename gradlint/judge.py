@@ -81,7 +81,19 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         return recording.rank, Judgement(
             finding, Verdict.UNDECIDED, "the program ended before it could be told", (), evidence
         )
-    if not backwards:
+    missing = _missing(finding, number, recording)
+    if missing is not None:
+        verdict = Verdict.UNDECIDED
+        reason = (
+            f"line {missing.span.line} ({missing.text}) did not run in {_counted(steps, 'step')}: what comes of it is "
+            "not known"
+        )
+    elif rule.page.code.startswith("GL1") and any(
+        c.site.known and meets(c.site.span, finding.span) for c in recording.away
+    ):
+        verdict = Verdict.UNDECIDED
+        reason = "the value left torch here, and what became of it outside cannot be followed"
+    elif not backwards:
         verdict, reason = Verdict.UNDECIDED, "the place ran, but no backward followed"
     elif 0 < steps < rule.steps:
         verdict, reason = Verdict.UNDECIDED, f"only {_counted(steps, 'step')} ran, and it takes {rule.steps} to tell"
@@ -92,6 +104,15 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         verdict = Verdict.REFUTED
         reason = f"did not happen in {_run_of(recording)}"
     return recording.rank, Judgement(finding, verdict, reason, (), evidence)
+
+
+def _missing(finding: Finding, number: int, recording: Recording) -> Because | None:
+    """The first place in the finding's story that did not run."""
+    for place, because in enumerate(finding.because[: PLACES - 1], 1):
+        instrumented = os.path.realpath(because.span.path) in recording.files
+        if instrumented and number * PLACES + place not in recording.reached:
+            return because
+    return None
 
 
 def _torch_says(rule: Rule, recording: Recording, span: Span) -> tuple[str, str] | None:

@@ -536,6 +536,11 @@ class Trace:
     """The entry is a program's body: optimizers, modules and loops are all that there are."""
     _kinds: dict[type, list[Event]] = field(default_factory=dict)
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether the program went on, or may have, where the trace ends."""
+        return self.stopped or not self.complete
+
     def sites(self) -> set[Site]:
         return {event.site for event in self.events}
 

@@ -26,7 +26,7 @@ def check(trace: Trace) -> Iterator[Claim]:
     walks = [{id(node) for node in graph(b.edge.grad_fn)} for b in backwards]
     kept: dict[Site, list[tuple[Backward, Backward | None]]] = {}
     for at, backward in enumerate(backwards):
-        if backward is backwards[-1] and (trace.stopped or not trace.complete):
+        if backward is backwards[-1] and trace.cut_short:
             # What would have come after it is not known.
             continue
         if backward.retain is YES and backward.create is NO and walks[at]:

@@ -285,6 +285,8 @@ class Recording:
     """The innermost module whose forward was running when a node was made, by the node's `id`."""
     names: dict[int, str] = field(default_factory=dict)
     """Dotted names of parameters under the outermost module, by `id`."""
+    away: list[Cut] = field(default_factory=list)
+    """Cuts whose values left torch and did not come back as they were: what Python made of them is not known."""
     files: set[str] = field(default_factory=set)
     """The files that ran instrumented, by absolute path."""
     sites: dict[str, set[RecordedSite]] = field(default_factory=dict)
@@ -329,13 +331,17 @@ class _Reader:
         self.switch: GradMode | None = None
         self.latest_mode: tuple[str, GradMode] | None = None
         self.left: dict[int, Cut] = {}
+        self.away: dict[int, Cut] = {}
+        """Of those that left torch the ones that did not come back as they were."""
         self.calls: list[tuple[RecordedModule, Called]] = []
         self.places: dict[int, RecordedSite] = {}
         self.backwards: list[Backward] = []
         self.gradients: dict[int, Tensor] = {}
         """Storages of gradients, by number: whose."""
         self.lists: dict[int, list[object]] = {}
-        self.named: dict[int, tuple[Any, ...]] = {}
+        self.holds: dict[tuple[int, str], object] = {}
+        self.module_numbers: dict[int, int] = {}
+        self.named: dict[tuple[int, str], tuple[Any, ...]] = {}
         self.iterators: dict[tuple[int, int], Site] = {}
         self.primary: dict[int, Site] = {}
         """Per flag the first of its statements that ran."""
@@ -348,7 +354,12 @@ class _Reader:
         """Nodes by `id` that a gradient scaler's `scale` made."""
 
     def finished(self) -> Recording:
+        self.recording.away = list(self.away.values())
         self.trace.modules = list(self.modules.values())
+        for event in self.trace.events:
+            if isinstance(event, Assigned) and isinstance(event.value, (list, dict)):
+                filled = self.holds.get((self.module_numbers.get(id(event.owner), 0), event.attribute))
+                event.value = filled if filled is not None and not event.value else event.value
         self.trace.complete = self.recording.ended in ("end", "exit", "steps")
         self.trace.stopped = self.recording.ended == "steps"
         self.name_members()
@@ -527,6 +538,8 @@ class _Reader:
         edges = [self.at(state) for state in inputs if state is not None]
         cuts_before = {id(e.tensor): e.tensor.cuts for e in edges}
         constants = [self.left[number] for number in extra.get("back", ()) if number in self.left]
+        for number in extra.get("back", ()):
+            self.away.pop(number, None)
         if via == "__init__" and name.endswith("_") and not self.backwards:
             # How layers fill their own parameters is no event of the program.
             for state in extra.get("now", ()):
@@ -550,7 +563,8 @@ class _Reader:
                 tensor.site = where["site"] if where["site"].known else None
             if name in ("chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit", "split_with_sizes"):
                 tensor.multi_view = len(results) > 1
-            if result.requires_grad is YES:
+            copied = name == "tensor" and result.grad_fn is None
+            if result.requires_grad is YES and not copied:
                 tensor.cuts = ()
             elif not like:
                 self.cut_result(where, name, via, grad_enabled, edges, tensor, cuts_before, constants, gradient)
@@ -660,6 +674,10 @@ class _Reader:
         tensor.cuts = cuts[-_MOST_CUTS:]
 
     def cut(self, where: dict[str, Any], source: Edge, result: Tensor | None, how: str) -> Cut:
+        while source.grad_fn is None and source.requires_grad is YES and source.tensor.base is not None:
+            # Under no_grad a view of a leaf requires grad too, and has no graph that says of what it is a view.
+            base = source.tensor.base
+            source = Edge(base, base.grad_fn, base.storage.version, base.requires_grad)
         event = Cut(**where, source=source, result=result, how=how, switch=self.switch if how == "no_grad" else None)
         self.tell(event)
         return event
@@ -764,6 +782,13 @@ class _Reader:
         if edge.requires_grad is YES:
             tensor.cuts = (self.cut(where, edge, tensor, "data"),)
 
+    def on_variable(self, site: int, call: int, source: list[Any], result: list[Any]) -> None:
+        where = self.where(site, call)
+        edge, made = self.at(source), self.at(result)
+        made.tensor.site = made.tensor.site or where["site"]
+        cut = edge.requires_grad is YES and made.tensor is not edge.tensor
+        made.tensor.cuts = (self.cut(where, edge, made.tensor, "Variable"),) if cut else edge.tensor.cuts
+
     def on_leaves(self, site: int, call: int, name: str, source: list[Any], number: int) -> None:
         where = self.where(site, call)
         edge = self.at(source)
@@ -772,6 +797,8 @@ class _Reader:
             self.left[number] = self.cut(where, edge, None, how)
         elif edge.tensor.cuts:
             self.left[number] = edge.tensor.cuts[-1]
+        if number in self.left and how not in ("bool", "int", "__index__"):
+            self.away[number] = self.left[number]
 
     def on_gradient(self, tensor: int, parameter: int, storage: int) -> None:
         owner = self.tensors[parameter]
@@ -1026,7 +1053,8 @@ class _Reader:
     # -- modules
 
     def on_module(self, number: int, kind: str, of_torch: bool) -> None:
-        self.modules[number] = RecordedModule(kind, of_torch=of_torch)
+        module = self.modules[number] = RecordedModule(kind, of_torch=of_torch)
+        self.module_numbers[id(module)] = number
 
     def on_constructed(self, site: int, call: int, number: int) -> None:
         where = self.where(site, call)
@@ -1156,6 +1184,10 @@ class _Reader:
                 tensor.owner = tensor.owner or by_name[parent]
             self.recording.names.setdefault(id(tensor), name)
 
+    def on_holds(self, number: int, name: str, value: Any) -> None:
+        """What a plain container of a module has come to hold since it was assigned."""
+        self.holds[number, name] = self.value(value)
+
     def on_ddp(self, number: int, find_unused_parameters: bool, static_graph: bool) -> None:
         self.recording.distributed.append((self.modules[number], find_unused_parameters or static_graph))
 
@@ -1208,9 +1240,9 @@ class _Reader:
     ) -> None:
         held = self.value(value)
         if when == "before":
-            self.named[flag] = (held, call)
+            self.named[flag, name] = (held, call)
             return
-        before = self.named.pop(flag, (None, 0))[0]
+        before = self.named.pop((flag, name), (None, 0))[0]
         where = self.where(site, call)
         self.stored(where, held, "name", name)
         if isinstance(before, Tensor) and before is not held and before.grad_fn is None:
@@ -1218,7 +1250,8 @@ class _Reader:
                 self.tell(Assigned(**where, owner=None, attribute=name, value=held, replaced=before))
             place = where["site"]
             statement = place.file.statement(place) if isinstance(place, RecordedSite) else None
-            if where["turns"] and isinstance(statement, ast.Assign) and isinstance(held, Tensor):
+            alone = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+            if where["turns"] and alone and isinstance(held, Tensor):
                 self.tell(Rebound(**where, variable=name, tensor=before))
 
     def on_item(self, site: int, call: int, flag: int, value: Any, span: list[int]) -> None:
@@ -1254,9 +1287,9 @@ class _Reader:
         where = self.where(site, call)
         held = self.value(value)
         if when == "before":
-            self.named[flag] = (held, address)
+            self.named[flag, attribute] = (held, address)
             return
-        before = self.named.pop(flag, (None, 0))
+        before = self.named.pop((flag, attribute), (None, 0))
         if kind == "tensor":
             if plain is not None and attribute not in ("requires_grad", "data", "grad"):
                 self.tell(AttributeSet(**where, owner=self.tensors[owner], attribute=attribute, value=plain))

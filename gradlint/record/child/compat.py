@@ -57,8 +57,16 @@ def transforms_active() -> bool:
     return bool(active()) if active is not None else False
 
 
+def grad_fn(tensor: torch.Tensor) -> Any:
+    """The node that made it; a view whose base was changed in a way that torch forbids has none to be asked for."""
+    try:
+        return tensor.grad_fn if tensor.requires_grad else None
+    except RuntimeError:
+        return None
+
+
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether it is a leaf; a view whose base was changed in a way that torch forbids does not say."""
+    """Whether it is a leaf; such a view does not say."""
     try:
         return tensor.is_leaf
     except RuntimeError:

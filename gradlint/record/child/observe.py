@@ -181,13 +181,8 @@ class Observer:
     def state(self, tensor: torch.Tensor) -> tuple[int, bool, int, int]:
         """The tensor as it is now: its number, requires_grad, the number of its node, its version."""
         number = self.tensor(tensor)
-        requires_grad = tensor.requires_grad
-        try:
-            function = tensor.grad_fn if requires_grad else None
-        except RuntimeError:
-            # A view whose base was changed in a way that torch forbids has no node that may be asked for.
-            function = None
-        return number, requires_grad, self.node(function) if function is not None else 0, tensor._version
+        function = compat.grad_fn(tensor)
+        return number, tensor.requires_grad, self.node(function) if function is not None else 0, tensor._version
 
     def module(self, module: torch.nn.Module) -> int:
         key = id(module)
@@ -478,7 +473,7 @@ class Observer:
         versions: dict[int, int] = {}
         results = []
         for tensor in outputs:
-            function = tensor.grad_fn if tensor.requires_grad else None
+            function = compat.grad_fn(tensor)
             if function is not None and not compat.is_accumulate(function):
                 key = function._sequence_nr(), function.name()
                 if key not in self.nodes:

@@ -82,7 +82,7 @@ class _Writer:
         for at, statement in enumerate(body):
             before, after = self.flagged(statement)
             if isinstance(statement, ast.Return) and self.in_forward:
-                before.append(self.probe("returning", self.watch(-1, statement), statement))
+                before.append(self.probe("returning", self.watch(-1, statement, Target()), statement))
             self.inside(statement)
             first = docstring and at == 0 and _is_text(statement)
             future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
@@ -117,20 +117,29 @@ class _Writer:
         after: list[ast.stmt] = []
         for flag in [f for f in self.flags if _is_about(statement, f)]:
             self.flags.remove(flag)
-            number = self.watch(flag.number, statement)
-            before.append(self.probe("before", number, statement))
-            if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)):
-                after.append(self.probe("after", number, statement))
+            for target in _targets(statement):
+                number = self.watch(flag.number, statement, target)
+                before.append(self.probe("before", number, statement))
+                if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)):
+                    after.append(self.probe("after", number, statement))
+                if target.kind == "append" and not self.watches[-1].path and target.value is not None:
+                    self.hold(number, target.value, statement)
         return before, after
 
-    def watch(self, flag: int, statement: ast.stmt) -> int:
-        kind, target, attribute = _target(statement)
+    def hold(self, number: int, value: ast.expr, statement: ast.stmt) -> None:
+        """Look at the value of an expression that is no path of names, as the statement computes it."""
+        held: Any = self.probe("held", number, statement).value
+        held.args.append(value)
+        whole: Any = statement
+        whole.value.func.value = ast.copy_location(held, value)
+
+    def watch(self, flag: int, statement: ast.stmt, target: Target) -> int:
         read = _read(statement) if flag >= 0 else ()
-        self.watches.append(Watch(flag, kind, _path(target), attribute, _span(statement), read))
+        self.watches.append(Watch(flag, target.kind, _path(target.value), target.name, _span(statement), read))
         self.next_watch += 1
         return self.next_watch - 1
 
-    def probe(self, method: str, number: int, at: ast.stmt) -> ast.stmt:
+    def probe(self, method: str, number: int, at: ast.stmt) -> ast.Expr:
         call = ast.Expr(
             ast.Call(
                 func=ast.Attribute(value=ast.Name(id=NAME, ctx=ast.Load()), attr=method, ctx=ast.Load()),
@@ -184,25 +193,40 @@ def _span(node: Any) -> tuple[int, int, int, int]:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
-def _target(statement: ast.stmt) -> tuple[str, ast.expr | None, str]:
-    """What a statement changes."""
+class Target(NamedTuple):
+    """One thing that a statement changes."""
+
+    kind: str = ""
+    value: ast.expr | None = None
+    name: str = ""
+
+
+def _targets(statement: ast.stmt) -> list[Target]:
+    """What a statement changes: one target at least, of kind '' where it is nothing that can be looked at."""
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
+        if isinstance(target, (ast.Tuple, ast.List)):
+            each = [_target(one) for one in target.elts if isinstance(one, (ast.Name, ast.Attribute))]
+            return each or [Target()]
     elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
         target = statement.target
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         called = statement.value.func
         if isinstance(called, ast.Attribute) and called.attr in ("append", "extend", "insert", "appendleft", "add"):
-            return "append", called.value, called.attr
-    if isinstance(target, ast.Attribute):
-        return "attribute", target.value, target.attr
-    if isinstance(target, ast.Name):
-        return "name", target, target.id
+            return [Target("append", called.value, called.attr)]
     if isinstance(target, ast.Subscript) and isinstance(statement, ast.Assign):
         # What is put there, where it has a name.
-        return "item", statement.value, ""
-    return "", None, ""
+        return [Target("item", statement.value)]
+    return [_target(target)]
+
+
+def _target(target: ast.expr | None) -> Target:
+    if isinstance(target, ast.Attribute):
+        return Target("attribute", target.value, target.attr)
+    if isinstance(target, ast.Name):
+        return Target("name", target, target.id)
+    return Target()
 
 
 def _read(statement: ast.stmt) -> tuple[str, ...]:

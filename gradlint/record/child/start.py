@@ -39,6 +39,8 @@ class Run:
         self.places = Places(self.journal, tuple(plan.get("roots", ())), elsewhere, frozenset(self.flags))
         self.loops: dict[int, tuple[int, ...]] = {}
         self.watches: list[Watch] = []
+        self.values: dict[int, Any] = {}
+        """What `held` saw, until its statement is over."""
         self.asked: set[int] = set()
         self.observer: Any = None
         self.process = os.getpid()
@@ -57,6 +59,10 @@ class Run:
     def after(self, watch: int) -> None:
         self.statement(watch, "after", sys._getframe(1))
 
+    def held(self, watch: int, value: Any) -> Any:
+        self.values[watch] = value
+        return value
+
     def returning(self, watch: int) -> None:
         if self.observer is not None and not self.done:
             frame = sys._getframe(1)
@@ -68,7 +74,7 @@ class Run:
         if self.done or os.getpid() != self.process:
             return
         if self.observer is not None:
-            self.observer.statement(self.watches[watch], frame, when)
+            self.observer.statement(self.watches[watch], frame, when, self.values.pop(watch, None))
         else:
             self.journal.add("reached", 0, 0, self.watches[watch].flag, when)
 
@@ -90,8 +96,8 @@ class Run:
             self.journal.add("loop", number, file, made.spans[number], around)
         self.loops.update(made.loops)
         self.watches += made.watches
-        # A finding's own place comes first among its flags; the run waits for those.
-        self.asked.update(w.flag for w in made.watches if w.flag >= 0 and w.flag % self.plan["places"] == 0)
+        # The run waits for a finding's own place, and for those of its reasons.
+        self.asked.update(w.flag for w in made.watches if w.flag >= 0)
         self.journal.add("instrumented", file)
         return made.code
 
