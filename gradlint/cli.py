@@ -287,6 +287,9 @@ def confirm(
     findings: Annotated[
         str | None, typer.Option(metavar="FILE", help="Judge the findings of this JSON report.")
     ] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Run again without each confirmed fault, and compare the gradients.")
+    ] = False,
     select: _Rules = None,
     output_format: Annotated[ConfirmFormat, typer.Option(help="How to tell the verdicts.")] = ConfirmFormat.text,
     output_file: Annotated[
@@ -325,6 +328,7 @@ def confirm(
             python=python,
             findings=findings,
             select=_words(select),
+            prove=prove,
             isolated=isolated,
         )
         sys.stderr.write(f"gradlint: {confirmation.announcement(request)}\n")
@@ -340,7 +344,7 @@ def confirm(
 
         sources = {path: source.text for path, source in told.report.sources.items()}
         if told.gradients is not None:
-            _write(html, page.render(told.gradients, [*told.confirmed, *told.judgements], sources))
+            _write(html, page.render(told.gradients, [*told.judgements, *told.seen], sources))
     if output_format is ConfirmFormat.json:
         _out(verdicts.render_json(told), output_file)
     elif output_file is None and _colourful():

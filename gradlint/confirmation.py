@@ -5,6 +5,7 @@ This is the only part of gradlint that runs the code it reads, and it does so in
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -23,6 +24,7 @@ from gradlint.record.supervise import Ended
 from gradlint.record.supervise import run as supervise
 from gradlint.report import Report
 from gradlint.rule import Because, Finding, Judgement, Verdict
+from gradlint.rules import rules
 from gradlint.sources import Source
 from gradlint.trace import Span
 
@@ -60,6 +62,8 @@ class Request:
     findings: str | None = None
     """A report of `gradlint check --output-format json` to judge, instead of linting `paths`."""
     select: Sequence[str] = ()
+    prove: bool = False
+    """Run again with each confirmed finding left out, and compare gradients."""
     isolated: bool = False
 
 
@@ -129,12 +133,17 @@ def observe(request: Request, on_output: Callable[[str], object] | None = None) 
     words = _words(request)
     with tempfile.TemporaryDirectory(prefix="gradlint-", ignore_cleanup_errors=True) as folder:
         out = os.path.realpath(folder)
-        found, ended = _run(request, words, report.findings, out, on_output)
-    judgements = judge.judge(report.findings, found)
+        keep = {"keep": os.path.join(out, "gradients.pt")} if request.prove else {}
+        found, ended = _run(request, words, report.findings, out, on_output, keep)
+        judgements = judge.judge(report.findings, found)
+        extra = judge.seen(found, judgements)
+        if request.prove:
+            proofs = _proofs(request, words, report.findings, [*judgements, *extra], out, on_output)
+            judgements = [dataclasses.replace(j, proof=proofs.get(id(j), "")) for j in judgements]
+            extra = [dataclasses.replace(j, proof=proofs.get(id(j), "")) for j in extra]
     told = max((r for r in found if r.torch), key=lambda r: (r.steps, len(r.trace.events)), default=None)
     command = shlex.join(request.command) if request.command else f"--step {request.step}"
     notes = tuple(dict.fromkeys([*ended.notes, *(note for r in found for note in r.notes)]))
-    extra = judge.seen(found, judgements)
     return Confirmation(
         command=command,
         judgements=judgements,
@@ -146,6 +155,34 @@ def observe(request: Request, on_output: Callable[[str], object] | None = None) 
         notes=notes,
         recordings=found,
     )
+
+
+def _proofs(
+    request: Request,
+    words: list[str],
+    findings: Sequence[Finding],
+    judgements: list[Judgement],
+    out: str,
+    on_output: Callable[[str], object] | None,
+) -> dict[int, str]:
+    """Per confirmed judgement, by `id`, what a run says that leaves its fault out."""
+    how = {rule.name: rule.neutralise for rule in rules()}
+    kept = os.path.join(out, "gradients.pt")
+    wanted = [j for j in judgements if j.verdict is Verdict.CONFIRMED and how.get(j.finding.name)]
+    if not wanted or not os.path.exists(kept):
+        return {}
+    compare = {"compare": kept}
+    again, _ = _run(request, words, findings, os.path.join(out, "again"), on_output, compare)
+    found = {}
+    for number, judgement in enumerate(wanted):
+        finding = judgement.finding
+        path = os.path.realpath(finding.span.path)
+        fault = {"how": how[finding.name], "path": path, "span": _bytes(path, finding.span)}
+        folder = os.path.join(out, f"without-{number}")
+        without, _ = _run(request, words, findings, folder, on_output, {**compare, "neutralise": fault})
+        if without and again:
+            found[id(judgement)] = judge.proof(without[0], again[0])
+    return found
 
 
 def _findings(request: Request) -> Report:
@@ -222,11 +259,13 @@ def _run(
     findings: Sequence[Finding],
     out: str,
     on_output: Callable[[str], object] | None,
+    more: Mapping[str, object],
 ) -> tuple[list[Recording], Ended]:
+    os.makedirs(out, exist_ok=True)
     plan_file = os.path.join(out, "plan.json")
     here = os.path.realpath(os.curdir)
     with open(plan_file, "w", encoding="utf-8") as file:
-        json.dump(plan(request, findings, here, out), file)
+        json.dump({**plan(request, findings, here, out), **more}, file)
     runner = (str(CHILD), plan_file)
     environment = dict(os.environ)
     if request.step:

@@ -371,20 +371,37 @@ class _Builder:
         return {self.layer(node) or "" for node in _first(cut.source.grad_fn, self.layer)}
 
     def stops(self) -> Iterator[GradientStop]:
-        """The cuts behind which trained parameters got no gradient at all."""
+        """The cuts behind which trained parameters got no gradient at all, on whatever way."""
         found: dict[Site, tuple[Cut, dict[str, None]]] = {}
-        for cut in self.trace.told(Cut):
-            if not cut.site.known or cut.source.requires_grad is not YES:
-                continue
-            behind = [cut.source.tensor] if cut.source.grad_fn is None else list(leaves(cut.source.grad_fn))
-            for leaf in behind:
-                if id(leaf) in self.holder and id(leaf) not in self.reached:
-                    names = found.setdefault(cut.site, (cut, {}))[1]
-                    names[self.name(leaf)] = None
+        explained: set[int] = set()
+        # What left torch as a number cannot be followed to a loss: it explains what nothing else does.
+        for cuts in (self.passed(), [c for c in self.trace.told(Cut) if c.result is None]):
+            told = set(explained)
+            for cut in cuts:
+                if not cut.site.known or cut.source.requires_grad is not YES:
+                    continue
+                behind = [cut.source.tensor] if cut.source.grad_fn is None else list(leaves(cut.source.grad_fn))
+                for leaf in behind:
+                    if id(leaf) in self.holder and id(leaf) not in self.reached and id(leaf) not in told:
+                        explained.add(id(leaf))
+                        names = found.setdefault(cut.site, (cut, {}))[1]
+                        names[self.name(leaf)] = None
         for site, (cut, names) in found.items():
             owner = next((frame.owner for frame in cut.frame.stack() if frame.owner is not None), None)
             module = self.layer_names.get(id(owner), "") if owner is not None else ""
             yield GradientStop(site.span, cut.how, module, tuple(names))
+
+    def passed(self) -> list[Cut]:
+        """The cuts that a value went through on its way to a loss."""
+        found: dict[int, Cut] = {}
+        for backward in self.backwards:
+            found.update((id(cut), cut) for cut in backward.root.cuts)
+            for node in graph(backward.edge.grad_fn):
+                found.update((id(cut), cut) for cut in node.constants)
+                for edge in node.inputs:
+                    if edge.requires_grad is NO:
+                        found.update((id(cut), cut) for cut in edge.tensor.cuts)
+        return list(found.values())
 
     def unread(self) -> Iterator[UnreadOutput]:
         roots = {id(root) for root in self.roots()}

@@ -6,15 +6,16 @@ whether it speaks about the same place.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 
-from gradlint.record.read import PLACES, Failure, Recording
+from gradlint.record.read import PLACES, Recording
 from gradlint.rule import Because, Claim, Finding, Judgement, Rule, Verdict
 from gradlint.rules import rules
-from gradlint.trace import YES, Backward, Cut, Span, Stepped, Tensor, leaves
+from gradlint.trace import YES, Backward, Cut, Mutated, Span, Stepped, Tensor, leaves
 
 
 def judge(findings: Sequence[Finding], found: Sequence[Recording]) -> list[Judgement]:
@@ -38,7 +39,7 @@ def _merged(finding: Finding, each: list[tuple[str, Judgement]], found: Sequence
         return Judgement(finding, Verdict.NOT_REACHED, why)
     best = min(each, key=lambda pair: _ORDER.index(pair[1].verdict))[1]
     ranks = tuple(int(rank) for rank, j in each if rank.isdigit() and j.verdict is best.verdict)
-    return Judgement(finding, best.verdict, best.reason, best.because, best.evidence, ranks)
+    return dataclasses.replace(best, ranks=ranks)
 
 
 def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> tuple[str, Judgement]:
@@ -233,23 +234,25 @@ def measured(recording: Recording) -> dict[str, object]:
 
 def consequence(rule: Rule, claim: Claim, recording: Recording) -> str:
     """What came of it, in numbers; '' where nothing was measured."""
-    after = max((e.index for e in recording.trace.events if e.site is claim.site), default=0)
-    raised: Failure | None = next(
-        (f for f in recording.failures if f.site is claim.site or f.index >= after or f.backward is not None), None
-    )
-    if raised is not None:
-        return f"torch raised {raised.kind}: {_first_line(raised.message)}"
-    if rule.page.code.startswith("GL31") and (stale := _stale(claim, recording)):
-        return stale
+    family = rule.page.code[:3]
+    written = [m for m in recording.trace.told(Mutated) if m.site is claim.site and id(m) in recording.changed]
+    if family == "GL2" and written:
+        changed, of = recording.changed[id(written[0])]
+        return f"{changed} of {of} values changed, and the version counter that backward checks did not move"
+    refuses = rule.raises or ("modified by an inplace operation" if family == "GL2" else "")
+    for failure in recording.failures if refuses else ():
+        if re.search(refuses, failure.message):
+            return f"torch raised {failure.kind}: {_first_line(failure.message)}"
+    if family == "GL3":
+        return _stale(claim, recording)
     first = recording.measured[0] if recording.measured else None
     none = [t for t, wants, norm in first.gradients if norm is None and wants] if first is not None else []
-    if first is not None and none:
+    if family in ("GL1", "GL4") and first is not None and none:
         kind = first.optimizer.kind if first.optimizer is not None else "the model"
-        some = _name(recording, none[0])
         backwards = sum(b.index < first.index for b in recording.trace.told(Backward))
         learn = "learns" if len(none) == 1 else "learn"
         return (
-            f"{some}: grad None after {_counted(backwards, 'backward')}; "
+            f"{_name(recording, none[0])}: grad None after {_counted(backwards, 'backward')}; "
             f"{len(none)} of {len(first.gradients)} parameters of `{kind}` {learn} nothing"
         )
     return ""
@@ -286,3 +289,28 @@ def _counted(number: int, what: str) -> str:
 def _first_line(message: str) -> str:
     line = message.strip().splitlines()[0] if message.strip() else ""
     return line if len(line) <= 120 else line[:117] + "..."
+
+
+def proof(run: Recording, again: Recording) -> str:
+    """What changed where the fault was left out; `again` is a repeated plain run, whose differences are noise."""
+    if not run.neutralised:
+        return ""
+    if not again.compared:
+        # Without the fault the program comes further than with it.
+        steps = _counted(run.steps, "step")
+        return f"with it left out, the program takes {steps}" if run.steps > again.steps else ""
+    noise = max((c.difference for c in again.compared), default=0.0)
+    changed = [c for c in run.compared if c.difference > max(10 * noise, 1e-4)]
+    if not changed:
+        return "with it left out, every gradient is the same"
+    first = min(c.step for c in changed)
+    changed = sorted((c for c in changed if c.step == first), key=lambda c: -c.difference)
+    shown = next((c for c in changed if c.before is None), changed[0])
+    name = _name(run, shown.tensor)
+    was = "None" if shown.before is None else f"{shown.before:.4g}"
+    now = "None" if shown.now is None else f"{shown.now:.4g}"
+    off = "" if shown.before is None or shown.now is None else f" (off by {100 * shown.difference:.3g} %)"
+    more = f", and {len(changed) - 1} more change" if len(changed) > 1 else ""
+    return (
+        f"with it left out, the norm of the gradient of {name} is {now} instead of {was}{off} in step {first + 1}{more}"
+    )

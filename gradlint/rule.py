@@ -50,6 +50,9 @@ class Rule:
     raises: str = ""
     """A pattern of the error with which torch itself refuses the fault at its place; '' where it has none."""
 
+    neutralise: str = ""
+    """How a run leaves the fault out, to be compared with one that has it; '' where there is no way."""
+
     @property
     def name(self) -> str:
         return self.page.name
@@ -119,5 +122,7 @@ class Judgement:
     """The places in the order in which they ran, as the real run met them."""
     evidence: Mapping[str, object] = field(default_factory=dict)
     """What was measured; its keys are stable and its values are plain JSON."""
+    proof: str = ""
+    """What changed in a run that left the fault out."""
     ranks: tuple[int, ...] = ()
     """The ranks of a distributed run that say so; empty for a single process."""

@@ -17,6 +17,8 @@ from gradlint.trace import (
     leaves,
 )
 
+neutralise = "uncut"
+
 _ADDS = frozenset({"add", "add_", "sub", "sub_"})
 _SCALES = frozenset(
     {"mul", "mul_", "div", "div_", "neg", "sum", "mean", "scale", "squeeze", "view", "clone", "to", "float"}

@@ -4,6 +4,7 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import NO, Backward, Trace
 
 raises = r"does not require grad and does not have a grad_fn"
+neutralise = "uncut"
 
 
 def check(trace: Trace) -> Iterator[Claim]:

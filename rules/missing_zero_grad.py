@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import YES, Backward, Cleared, Escaped, Mutated, Optimizer, Stepped, Tensor, Trace, leaves
 
+neutralise = "zero_grad"
+
 _MAY_CLEAR = re.compile(r"(?i)zero|clear|reset|optim|step|closure|hook|backward$")
 
 steps = 2

@@ -4,6 +4,7 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import NO, YES, Backward, Built, Cut, Made, Stepped, Trace, graph, leaves
 
 on_every_path = True
+neutralise = "uncut"
 
 
 def check(trace: Trace) -> Iterator[Claim]:

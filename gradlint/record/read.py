@@ -240,6 +240,19 @@ class Measured:
 
 
 @dataclass(eq=False, slots=True)
+class Compared:
+    """A parameter's gradient at one step, beside that of an earlier run at the same step."""
+
+    step: int
+    tensor: Tensor
+    before: float | None
+    """Its norm in the earlier run, None for `grad is None`."""
+    now: float | None
+    difference: float
+    """The norm of the difference, relative to the larger of the two."""
+
+
+@dataclass(eq=False, slots=True)
 class Failure:
     """An exception that torch raised in a call of the program, or in backward."""
 
@@ -273,6 +286,11 @@ class Recording:
     measured: list[Measured] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     losses: list[tuple[Backward, float | None]] = field(default_factory=list)
+    changed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Per write that no version counter saw, by `id`: how many values it changed, and of how many."""
+    compared: list[Compared] = field(default_factory=list)
+    neutralised: int = 0
+    """How often the fault was left out that this run was to leave out."""
     memory: list[tuple[Stepped, int | None]] = field(default_factory=list)
     outermost: list[RecordedModule] = field(default_factory=list)
     by_hand: int = 0
@@ -396,6 +414,9 @@ class _Reader:
 
     def on_process(self, process: int, rank: str, python: str, world: str) -> None:
         self.recording.process, self.recording.rank, self.recording.python = process, rank if world else "", python
+
+    def on_rank(self, rank: str, world: str) -> None:
+        self.recording.rank = rank
 
     def on_torch(self, version: str, cuda: bool) -> None:
         self.recording.torch, self.recording.cuda = version, cuda
@@ -550,6 +571,8 @@ class _Reader:
         for event in written:
             self.tell(event)
             event.storage.mutations.append(event)
+            if "changed" in extra:
+                self.recording.changed[id(event)] = extra["changed"][0], extra["changed"][1]
         results = [self.at(state) for state in outputs]
         for state in extra.get("now", ()):
             self.at(state)
@@ -1187,6 +1210,14 @@ class _Reader:
     def on_holds(self, number: int, name: str, value: Any) -> None:
         """What a plain container of a module has come to hold since it was assigned."""
         self.holds[number, name] = self.value(value)
+
+    def on_compared(self, optimizer: int, step: int, rows: list[Any]) -> None:
+        self.recording.compared += [
+            Compared(step, self.tensors[number], before, now, difference) for number, before, now, difference in rows
+        ]
+
+    def on_neutralised(self, times: int) -> None:
+        self.recording.neutralised = times
 
     def on_ddp(self, number: int, find_unused_parameters: bool, static_graph: bool) -> None:
         self.recording.distributed.append((self.modules[number], find_unused_parameters or static_graph))

@@ -424,7 +424,8 @@ def _growth(report: GradientReport) -> Iterator[str]:
             )
     # The first steps allocate what the rest uses again.
     memory = [step.memory for step in report.steps if step.memory is not None][2:]
-    if len(memory) > 3 and all(one < other for one, other in itertools.pairwise(memory)):
+    grew = len(memory) > 3 and memory[-1] > 1.02 * memory[0]
+    if grew and all(one < other for one, other in itertools.pairwise(memory)):
         yield f"memory grew with every step, from {size(memory[0])} to {size(memory[-1])}"
 
 

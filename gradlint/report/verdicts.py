@@ -37,7 +37,8 @@ def pieces(confirmation: Confirmation) -> Iterator[Piece]:
     if others:
         yield "\n", ""
     if confirmation.gradients is not None:
-        yield from gradients.pieces(confirmation.gradients)
+        sources = {path: source.text for path, source in report.sources.items()}
+        yield from gradients.pieces(confirmation.gradients, sources)
         yield "\n", ""
     yield f"{summary(confirmation)}\n", ""
 
@@ -68,7 +69,10 @@ def _confirmed(report: Report, judgement: Judgement) -> Iterator[Piece]:
         (f" {finding.name}: {' '.join(finding.message.split())}\n", "bold"),
     ]
     ranks = f" (rank {', '.join(map(str, judgement.ranks))})" if judgement.ranks else ""
-    yield from full.told(report, finding, head, (("verdict", f"confirmed{ranks}: {judgement.reason}"),))
+    footers = [("verdict", f"confirmed{ranks}: {judgement.reason}")]
+    if judgement.proof:
+        footers.append(("proof", judgement.proof))
+    yield from full.told(report, finding, head, footers)
 
 
 def _line(report: Report, judgement: Judgement) -> Iterator[Piece]:
@@ -104,6 +108,7 @@ def _fields(report: Report, judgement: Judgement) -> dict[str, object]:
         "reason": judgement.reason,
         "ran": [because(report, link) for link in judgement.because],
         "evidence": dict(judgement.evidence),
+        "proof": judgement.proof or None,
         "ranks": list(judgement.ranks),
     }
 

@@ -31,6 +31,7 @@ def rules() -> tuple[Rule, ...]:
                 confirm=getattr(module, "confirm", None),
                 steps=getattr(module, "steps", 0),
                 raises=getattr(module, "raises", ""),
+                neutralise=getattr(module, "neutralise", ""),
             )
         )
     return tuple(sorted(found, key=lambda rule: rule.page.code))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch.optim import lr_scheduler
 from torch.optim import optimizer as optimizer_hooks
 
 from . import compat
+from .neutralise import Gradients, Neutraliser
 from .observe import Mode, Observer, tensors_in
 
 
@@ -32,7 +34,11 @@ def install(observer: Observer) -> None:
     _modules(observer)
     _functions(observer)
     _compile(observer)
-    os.register_at_fork(after_in_child=lambda: setattr(observer, "off", True))
+    if observer.plan.get("keep") or observer.plan.get("compare"):
+        observer.gradients = Gradients(observer.plan.get("keep"), observer.plan.get("compare"))
+    if observer.plan.get("neutralise"):
+        observer.neutral = Neutraliser(**observer.plan["neutralise"])
+        observer.neutral.start()
     observer.function_mode = Mode(observer)
     observer.function_mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -64,6 +70,9 @@ def _seed(observer: Observer) -> None:
     seed = observer.plan.get("seed")
     if seed is not None:
         torch.manual_seed(int(seed))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(int(seed) % 2**32)
 
 
 def _wrapped(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

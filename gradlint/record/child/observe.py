@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import compat
 from .journal import Journal
+from .neutralise import Gradients, Neutraliser
 from .places import Places, Site
 
 _getframe = sys._getframe
@@ -39,6 +40,10 @@ _QUESTIONS = frozenset(
     _is_view _has_compatible_shallow_copy_type _record_function_enter_new
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
+# The calls that a fault which is left out of the run may be.
+NEUTRALISED = frozenset({"detach", "detach_", "data", "item", "__float__", "_set_grad_enabled", "tensor", "as_tensor"})
+# Elements of a tensor that is copied to see what a hidden write changes.
+_MOST_COMPARED = 1 << 22
 # How many times the wanted steps are taken, and for how many seconds, while a place that is asked about has not run.
 _PATIENCE = 10
 _PATIENCE_SECONDS = 60.0
@@ -98,6 +103,8 @@ class Observer:
         self.stepping_depth = 0
         self.closures = 0
         self.function_mode: Mode | None = None
+        self.neutral: Neutraliser | None = None
+        self.gradients: Gradients | None = None
         self.suspended = False
         self.backwards = 0
         self.backward_depth = 0
@@ -128,6 +135,10 @@ class Observer:
         """The flags in files that were loaded."""
         self.reached_at: dict[int, int] = {}
         """Per flag, how many steps had been taken when it was first reached."""
+        self.aliases: dict[int, weakref.ref[torch.Tensor]] = {}
+        """What `.data` gave, by `id`: what is written there is seen by no version counter."""
+        self.earlier: torch.Tensor | None = None
+        """The values of such an alias before it is written."""
         self.held: list[Any] = []
         """The iterators that were told, so that their addresses stay theirs."""
         self.versions_before: list[tuple[torch.Tensor, int]] = []
@@ -147,6 +158,12 @@ class Observer:
         if self.suspended:
             compat.push_mode(self.function_mode)
             self.suspended = False
+
+    # -- processes
+
+    def forked(self) -> None:
+        """This process is a fork of the one that was observed until now."""
+        self.thread = threading.get_ident()
 
     # -- numbers
 
@@ -297,6 +314,10 @@ class Observer:
         kind = self.kinds.get(function)
         if kind is None:
             kind = self.kinds[function] = self.classify(function)
+        if self.neutral is not None and kind[1] in NEUTRALISED and not self.off and not self.quiet:
+            instead = self.neutralised(kind[1], arguments)
+            if instead is not NotImplemented:
+                return instead
         if kind[0] == SKIP or self.off or self.stepping or self.backward_depth or self.clearing or self.quiet:
             return function(*arguments, **keywords)
         before: Any = None
@@ -323,6 +344,13 @@ class Observer:
             self.fault(f"after {kind[1]}", error)
         return result
 
+    def neutralised(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """What a call gives where its fault is left out of this run."""
+        site = self.here()
+        if self.neutral is None or site is None or not self.neutral.is_here(site.path, site.position):
+            return NotImplemented
+        return self.neutral.instead(name, arguments)
+
     def before(self, kind: tuple[int, str], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         inputs = tensors_in(arguments)
         if keywords:
@@ -337,6 +365,10 @@ class Observer:
                 known.append(self.state(tensor))
             else:
                 known.append(tensor._version)
+        alias = self.aliases.get(id(inputs[0])) if inputs else None
+        hidden = alias is not None and alias() is inputs[0] and _writes(kind[1])
+        if hidden and inputs[0].numel() <= _MOST_COMPARED:
+            self.earlier = inputs[0].detach().clone()
         return inputs, known
 
     def after(
@@ -354,6 +386,7 @@ class Observer:
                 if known[0][1] and not known[0][2]:
                     self.leaf_storages.add(storage)
                 self.journal.add("data", *self.at(site), known[0], self.state(result))
+                self.aliases[id(result)] = weakref.ref(result)
         elif what == GRAD:
             there = isinstance(result, torch.Tensor) and isinstance(known[0], tuple)
             if there and (not self.knows(result) or result.requires_grad):
@@ -486,6 +519,9 @@ class Observer:
         extra: dict[str, Any] = {}
         if back:
             extra["back"] = back
+        if self.earlier is not None and mutated:
+            now, self.earlier = self.earlier, None
+            extra["changed"] = int((now != inputs[0]).sum()), now.numel()
         if mutated:
             # The base of a changed view has a new node too.
             extra["now"] = [self.state(inputs[at]) for at, _ in mutated]
@@ -560,6 +596,8 @@ class Observer:
     def enter_backward(self, roots: list[Any], retain: Any, create: bool, wanted: Any, grad_of: Any) -> None:
         with compat.no_torch_function():
             site = self.here()
+            if self.neutral is not None and site is not None and self.neutral.is_here(site.path, site.position):
+                self.neutral.before_backward([o for weak in self.alive if (o := weak()) is not None])
             if self.stepping_depth and not self.closures:
                 # A step that raised never said that it was over.
                 self.stepping_depth = self.stepping = 0
@@ -595,6 +633,8 @@ class Observer:
                 self.backward_depth,
                 loss,
             )
+            if counts:
+                self.journal.release()
             self.journal.flush()
             if self.backward_depth == 0 and counts and self.enough():
                 self.finish("steps")
@@ -734,6 +774,8 @@ class Observer:
             number = self.thing(optimizer)
             changed = [(self.tensor(p), p._version) for p, version in self.versions_before if p._version != version]
             self.steps[number] = self.steps.get(number, 0) + 1
+            if self.neutral is not None:
+                self.neutral.stepped = True
             self.journal.add(
                 "step",
                 *self.at(site),
@@ -746,10 +788,18 @@ class Observer:
                 memory(),
             )
             self.storages.forget_dead()
+            self.journal.release()
             self.journal.flush()
 
     def gradients_now(self, optimizer: Any) -> None:
         """What each parameter's gradient is right before the step that uses it."""
+        if self.gradients is not None:
+            own = [p for group in optimizer.param_groups for p in group["params"]]
+            number = self.thing(optimizer)
+            rows = self.gradients.see(number, self.steps.get(number, 0), own)
+            named = [(self.tensor(own[at]), *numbers) for at, *numbers in rows]
+            if named:
+                self.journal.add("compared", number, self.steps.get(number, 0), named)
         every = max(1, int(self.plan.get("every", 1)))
         if self.steps.get(self.thing(optimizer), 0) % every:
             return
@@ -916,6 +966,19 @@ class Observer:
             states = [(place, self.state(t)) for place, t in outputs[:64] if compat.is_observable(t)]
             self.journal.add("returned", *at, number, states)
 
+    def end(self) -> None:
+        """What is written down last."""
+        self.trees()
+        self.save()
+
+    @guarded
+    def save(self) -> None:
+        with compat.no_torch_function():
+            if self.gradients is not None:
+                self.gradients.save()
+            if self.neutral is not None:
+                self.journal.add("neutralised", self.neutral.times)
+
     @guarded
     def trees(self) -> None:
         """The outermost modules with all that they hold, as they are at the end."""
@@ -1044,6 +1107,10 @@ class Observer:
                     id(value),
                     list(watch.span),
                 )
+
+
+def _writes(name: str) -> bool:
+    return (name.endswith("_") and not name.startswith("__")) or name.startswith(("__i", "__set"))
 
 
 class Mode(TorchFunctionMode):

@@ -31,10 +31,13 @@ class Code:
 
 
 class Site:
-    __slots__ = ("dropped", "number")
+    __slots__ = ("dropped", "number", "path", "position")
 
-    def __init__(self, number: int, *, dropped: bool) -> None:
+    def __init__(self, number: int, path: str, position: tuple[int | None, ...], *, dropped: bool) -> None:
         self.number = number
+        self.path = path
+        self.position = position
+        """Line, column, end line, end column."""
         self.dropped = dropped
         """The next instruction throws the result away."""
 
@@ -155,7 +158,9 @@ class Places:
         if site is None:
             self.number += 1
             offset, position, dropped = _instruction(code.code, at)
-            site = next((s for k, s in code.sites.items() if k == offset), None) or Site(self.number, dropped=dropped)
+            site = next((s for k, s in code.sites.items() if k == offset), None) or Site(
+                self.number, code.code.co_filename, position, dropped=dropped
+            )
             code.sites[at] = site
             if site.number == self.number:
                 self.journal.add("site", site.number, code.file, *position)

@@ -6,6 +6,7 @@ The plan: `out` (a folder), `roots`, `flags` (path -> places), `steps`, `every`,
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -19,7 +20,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import leash
+from . import leash, processes
 from .journal import Journal
 from .places import Places
 from .rewrite import NAME, Flag, Instrumented, Watch, instrument
@@ -32,8 +33,10 @@ class Run:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
-        rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID") or ""
-        self.journal = Journal(os.path.join(plan["out"], f"{rank or 0}-{os.getpid()}.jsonl"))
+        self.rank = (
+            os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID") or ""
+        )
+        self.journal = Journal(self.path())
         self.flags = {path: [Flag(*flag) for flag in flags] for path, flags in plan.get("flags", {}).items()}
         elsewhere = tuple(plan.get("elsewhere", ()))
         self.places = Places(self.journal, tuple(plan.get("roots", ())), elsewhere, frozenset(self.flags))
@@ -45,13 +48,41 @@ class Run:
         self.observer: Any = None
         self.process = os.getpid()
         self.done = False
-        self.journal.add("process", os.getpid(), rank, sys.version.split()[0], os.environ.get("WORLD_SIZE", ""))
+        self.begin()
+
+    def path(self) -> str:
+        return os.path.join(self.plan["out"], f"{self.rank or 0}-{os.getpid()}.jsonl")
+
+    def begin(self) -> None:
+        version = sys.version.split()[0]
+        self.journal.add("process", os.getpid(), self.rank, version, os.environ.get("WORLD_SIZE", ""))
+
+    # -- processes
+
+    def forked(self) -> None:
+        """This process is a fork of the one that ran until now."""
+        self.process = os.getpid()
+        self.journal.fork(self.path())
+        self.begin()
+        if self.observer is not None:
+            self.observer.forked()
+
+    def silence(self) -> None:
+        """This process will never train: tell nothing of it."""
+        self.done = True
+        self.journal.close()
+        if self.observer is not None:
+            self.observer.off = True
+            self.observer.suspend()
 
     # -- probes
 
     def turn(self, loop: int) -> None:
         if self.observer is not None and not self.done:
-            self.places.turn(sys._getframe(1), loop, self.loops.get(loop, ()))
+            try:
+                self.places.turn(sys._getframe(1), loop, self.loops.get(loop, ()))
+            except Exception as error:  # noqa: BLE001 - the program must not see it
+                self.observer.fault("turn", error)
 
     def before(self, watch: int) -> None:
         self.statement(watch, "before", sys._getframe(1))
@@ -65,10 +96,13 @@ class Run:
 
     def returning(self, watch: int) -> None:
         if self.observer is not None and not self.done:
-            frame = sys._getframe(1)
-            self.places.here(frame)
-            file = self.places.file(frame.f_code.co_filename)
-            self.journal.add("returning", self.places.call_number(), file, self.watches[watch].span)
+            try:
+                frame = sys._getframe(1)
+                self.places.here(frame)
+                file = self.places.file(frame.f_code.co_filename)
+                self.journal.add("returning", self.places.call_number(), file, self.watches[watch].span)
+            except Exception as error:  # noqa: BLE001 - the program must not see it
+                self.observer.fault("returning", error)
 
     def statement(self, watch: int, when: str, frame: types.FrameType) -> None:
         if self.done or os.getpid() != self.process:
@@ -103,6 +137,15 @@ class Run:
 
     # -- the end
 
+    def tell_error(self, error: BaseException) -> list[traceback.FrameSummary]:
+        """Tell what ended the program; gives the frames that it passed, without ours."""
+        ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+        own = [(f.filename, f.lineno or 0) for f in frames if self.places.own_file(f.filename)]
+        self.journal.add("error", type(error).__name__, str(error)[:2000], own[-1:] and own[-1])
+        self.journal.flush()
+        return frames
+
     def finish(self, why: str) -> None:
         """Write the last records; the process ends here where the run has seen enough."""
         if not self.done:
@@ -112,11 +155,14 @@ class Run:
                 self.observer.off = True
             self.journal.add("end", why)
             self.journal.flush()
-            with open(os.path.join(self.plan["out"], f"{os.getpid()}.done"), "w", encoding="ascii"):
-                pass
+            if not self.journal.held:
+                with contextlib.suppress(OSError):
+                    open(os.path.join(self.plan["out"], f"{os.getpid()}.done"), "w", encoding="ascii").close()
         if why == "steps":
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                # The program may have closed it, or put something else in its place.
+                with contextlib.suppress(Exception):
+                    stream.flush()
             # No `finally`, no `atexit`: nothing of the program may save a checkpoint of this run.
             os._exit(0)
 
@@ -174,6 +220,7 @@ def prepare(plan: dict[str, Any]) -> Run:
         run.observer = observe.Observer(run.journal, run.places, plan, run.finish)
         run.observer.asked = run.asked
         install.install(run.observer)
+        processes.reach_torch(run)
 
     original = importlib.machinery.SourceFileLoader.get_code
 
@@ -190,28 +237,16 @@ def prepare(plan: dict[str, Any]) -> Run:
         observe()
     else:
         sys.meta_path.insert(0, _Finder(observe))
-    _reach_spawned(run)
+    processes.reach(run)
     return run
 
 
-def _reach_spawned(run: Run) -> None:
-    """multiprocessing's spawn runs the main file by its path, past every import hook."""
-    import multiprocessing.spawn as spawn
-
-    def fixup(main_path: str) -> None:
-        current = sys.modules["__main__"]
-        if getattr(current, "__file__", None) == main_path:
-            return
-        spawn.old_main_modules.append(current)
-        module = types.ModuleType("__mp_main__")
-        module.__file__ = main_path
-        with open(main_path, "rb") as file:
-            source = file.read()
-        code = run.compiled(source, main_path) or compile(source, main_path, "exec", dont_inherit=True)
-        sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-        exec(code, module.__dict__)  # noqa: S102 - this is the user's program, which the user asked to run
-
-    spawn._fixup_main_from_path = fixup  # type: ignore[attr-defined]
+def enter(plan_path: str) -> None:
+    """Observe this process, which multiprocessing has spawned."""
+    leash.hold()
+    with open(plan_path, encoding="utf-8") as file:
+        plan = json.load(file)
+    prepare(plan).journal.held = True
 
 
 def main() -> None:
@@ -224,6 +259,7 @@ def main() -> None:
     with open(plan_path, encoding="utf-8") as file:
         plan = json.load(file)
     os.environ[PLAN] = plan_path
+    processes.invite()
     run = prepare(plan)
     seed = plan.get("seed")
     if seed is not None:
@@ -242,7 +278,7 @@ def main() -> None:
         why, status = "interrupted", 130
     except BaseException as error:  # noqa: BLE001 - the program's own failure is part of what is told
         why, status = "raised", 1
-        _tell_error(run, error)
+        _print_error(run.tell_error(error), error)
     run.finish(why)
     sys.exit(status)
 
@@ -251,12 +287,7 @@ def _program_words(arguments: list[str]) -> int:
     return 2 if arguments[:1] in (["-m"], ["--step"]) else 1
 
 
-def _tell_error(run: Run, error: BaseException) -> None:
-    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
-    own = [(f.filename, f.lineno or 0) for f in frames if run.places.own_file(f.filename)]
-    run.journal.add("error", type(error).__name__, str(error)[:2000], own[-1:] and own[-1])
-    run.journal.flush()
+def _print_error(frames: list[traceback.FrameSummary], error: BaseException) -> None:
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     sys.stderr.write("".join(lines) + "".join(traceback.format_exception_only(type(error), error)))
     sys.stderr.flush()
@@ -283,7 +314,8 @@ def _program(run: Run, arguments: list[str]) -> None:
     full = os.path.abspath(path)
     code = run.compiled(source, full) or compile(source, full, "exec", dont_inherit=True)
     module_object = types.ModuleType("__main__")
-    module_object.__file__ = path
+    module_object.__file__ = full
+    module_object.__loader__ = importlib.machinery.SourceFileLoader("__main__", full)
     module_object.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = module_object
     exec(code, module_object.__dict__)  # noqa: S102 - this is the user's program, which the user asked to run
