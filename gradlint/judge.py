@@ -51,10 +51,10 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     if rule.on_every_path and not trace.complete and not recording.steps:
         # What did not happen may still have been to come.
         matching = []
-    said = _torch_says(rule, recording, finding.span)
+    said = _torch_says(rule, recording, finding)
     if said is not None and not matching:
         return recording.rank, Judgement(
-            finding, Verdict.CONFIRMED, f"torch raised {said[0]} here: {_first_line(said[1])}", (), measured(recording)
+            finding, Verdict.CONFIRMED, f"torch raised {said[0]}: {_first_line(said[1])}", (), measured(recording)
         )
     if matching:
         claim = matching[0]
@@ -116,16 +116,20 @@ def _missing(finding: Finding, number: int, recording: Recording) -> Because | N
     return None
 
 
-def _torch_says(rule: Rule, recording: Recording, span: Span) -> tuple[str, str] | None:
-    """The error with which torch itself refuses what the rule is about, where it was raised at `span`."""
+def _torch_says(rule: Rule, recording: Recording, finding: Finding) -> tuple[str, str] | None:
+    """The error with which torch itself refuses what the rule is about, where it was raised in the finding's story."""
     if not rule.raises:
         return None
+    spans = (finding.span, *(because.span for because in finding.because))
     for failure in recording.failures:
-        if failure.site.known and meets(failure.site.span, span) and re.search(rule.raises, failure.message):
+        known = failure.site.known and any(meets(failure.site.span, one) for one in spans)
+        if known and re.search(rule.raises, failure.message):
             return failure.kind, failure.message
     if recording.error is not None and recording.error_line is not None:
         path, line = recording.error_line
-        inside = span.line <= line <= span.end_line and os.path.realpath(path) == os.path.realpath(span.path)
+        inside = any(
+            one.line <= line <= one.end_line and os.path.realpath(path) == os.path.realpath(one.path) for one in spans
+        )
         if inside and re.search(rule.raises, recording.error[1]):
             return recording.error
     return None
@@ -189,13 +193,14 @@ def _because(claim: Claim) -> tuple[Because, ...]:
 
 def _unexpected(found: Sequence[Recording], judgements: Sequence[Judgement]) -> Iterator[tuple[Recording, Rule, Claim]]:
     said = {(j.finding.name, j.finding.span) for j in judgements}
+    confirmed = {j.finding.span for j in judgements if j.verdict is Verdict.CONFIRMED}
     for recording in found:
         for rule in rules():
-            if rule.page.severity == "info" or (rule.on_every_path and not recording.trace.complete):
+            if rule.page.severity == "info" or not rule.alone or (rule.on_every_path and not recording.trace.complete):
                 continue
             for claim in {c.site: c for c in rule.check(recording.trace) if c.site.known}.values():
                 span = claim.site.span
-                if not any(name == rule.name and meets(span, other) for name, other in said):
+                if span not in confirmed and not any(name == rule.name and meets(span, other) for name, other in said):
                     yield recording, rule, claim
 
 

@@ -45,6 +45,8 @@ class Rule:
     on_every_path: bool = False
     confirm: Callable[[Trace], Iterable[Claim]] | None = None
     """What else a recorded trace shows where there already is a finding; by default only what `check` says."""
+    alone: bool = True
+    """Whether a run alone may say it; a short run may not get to what a rule misses."""
     steps: int = 0
     """How many optimizer steps a run must take before it can say that it does not happen."""
     raises: str = ""

@@ -4,6 +4,7 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import Backward, Built, Cleared, Escaped, Mutated, Optimizer, Scaler, Stepped, Trace, leaves
 
 on_every_path = True
+alone = False
 
 
 def check(trace: Trace) -> Iterator[Claim]:

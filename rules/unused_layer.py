@@ -47,7 +47,8 @@ def _members(trace: Trace) -> dict[tuple[int, str], Assigned]:
 
 def _unused(trace: Trace, members: dict[tuple[int, str], Assigned]) -> Iterator[tuple[Assigned, Module]]:
     used = {id(event.module) for event in trace.told(Called)}
-    operands = {id(edge.tensor) for made in trace.told(Made) for edge in made.inputs}
+    # Who looks at a weight with `detach` does not use the layer.
+    operands = {id(edge.tensor) for made in trace.told(Made) if made.op != "detach" for edge in made.inputs}
     forwarded = {id(event.module) for event in trace.told(Returned)}
     for (owner, attribute), assigned in members.items():
         layer = assigned.value

@@ -347,6 +347,9 @@ class _Reader:
         self.optimizers: dict[int, Optimizer] = {}
         self.built: dict[int, Built] = {}
         self.switch: GradMode | None = None
+        self.switch_before: GradMode | None = None
+        self.switches: list[GradMode | None] = []
+        """What had switched grad mode off around each context that is open."""
         self.latest_mode: tuple[str, GradMode] | None = None
         self.left: dict[int, Cut] = {}
         self.away: dict[int, Cut] = {}
@@ -590,7 +593,11 @@ class _Reader:
             if result.requires_grad is YES and not copied:
                 tensor.cuts = ()
             elif not like:
-                self.cut_result(where, name, via, grad_enabled, edges, tensor, cuts_before, constants, gradient)
+                # Of several results, one may be a view of an operand that has no gradient.
+                same = [e for e in edges if e.tensor.storage is tensor.storage] if len(results) > 1 else []
+                own = same if same and all(e.requires_grad is NO for e in same) else edges
+                cut = gradient and own is edges
+                self.cut_result(where, name, via, grad_enabled, own, tensor, cuts_before, constants, cut)
             self.note(name, via, tensor, edges)
             self.tell(Made(**where, op=name, inputs=tuple(edges), output=tensor, node=result.grad_fn))
         for event in written:
@@ -658,7 +665,11 @@ class _Reader:
         outermost = next((m for m, called in self.calls if called.site is site), None)
         if isinstance(site, RecordedSite) and (outermost is None or outermost is by):
             statement = site.file.statement(site)
-            named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+            named = (
+                isinstance(statement, ast.Assign)
+                and isinstance(statement.targets[0], ast.Name)
+                and (site.key[1] is None or site.key[:2] == (statement.value.lineno, statement.value.col_offset))
+            )
         return Mutated(
             **where,
             tensor=tensor,
@@ -838,8 +849,8 @@ class _Reader:
         scoped = via in ("__enter__", "decorate_context", "__exit__")
         if via == "__exit__":
             # A context ends: what it switched, it switched for a while.
-            if enabled:
-                self.switch = None
+            outer = self.switches.pop() if self.switches else None
+            self.switch = None if enabled else outer
             self.tell(GradMode(**where, enabled=enabled, scoped=True))
             return
         if self.latest_mode is not None and via == "__enter__":
@@ -847,10 +858,14 @@ class _Reader:
             if previous == "__init__" and event.frame is where["frame"] and event.enabled == enabled:
                 event.scoped = True
                 self.latest_mode = None
+                self.switches.append(self.switch_before)
                 return
         event = GradMode(**where, enabled=enabled, scoped=scoped)
         self.latest_mode = via, event
         self.tell(event)
+        self.switch_before = self.switch
+        if via == "__enter__":
+            self.switches.append(self.switch)
         self.switch = None if enabled else event
 
     # -- writes

@@ -29,6 +29,7 @@ def rules() -> tuple[Rule, ...]:
                 check=module.check,
                 on_every_path=getattr(module, "on_every_path", False),
                 confirm=getattr(module, "confirm", None),
+                alone=getattr(module, "alone", True),
                 steps=getattr(module, "steps", 0),
                 raises=getattr(module, "raises", ""),
                 neutralise=getattr(module, "neutralise", ""),

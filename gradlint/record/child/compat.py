@@ -73,6 +73,14 @@ def is_leaf(tensor: torch.Tensor) -> bool:
         return False
 
 
+def shape(tensor: torch.Tensor) -> list[int]:
+    """Its sizes; those of a lazy layer's parameter are not known before it is filled."""
+    try:
+        return list(tensor.shape)
+    except RuntimeError:
+        return []
+
+
 def is_observable(tensor: torch.Tensor) -> bool:
     """Whether the tensor has a storage and a version counter that may be read."""
     return not (tensor.is_inference() or tensor.layout is not torch.strided or tensor.is_meta)

@@ -187,7 +187,7 @@ class Observer:
             self.storages.number(tensor),
             self.tensor(base) if base is not None else 0,
             isinstance(tensor, torch.nn.Parameter),
-            list(tensor.shape),
+            compat.shape(tensor),
         )
         return number
 
@@ -884,10 +884,11 @@ class Observer:
             if type(value) in (list, dict) and not value:
                 # It may be filled later.
                 shown = type(value).__name__, []
-            if shown is None and old is None and not (name == "requires_grad" and isinstance(value, bool)):
+            frozen = name == "requires_grad" and isinstance(value, bool) and not hasattr(type(module), name)
+            if shown is None and old is None and not frozen:
                 return
             site = self.here()
-            if shown is None and name == "requires_grad":
+            if shown is None and frozen:
                 shown = ("bool", value)
             self.journal.add("attribute", *self.at(site), self.module(module), name, shown, old)
 
@@ -1136,7 +1137,7 @@ def follow(path: tuple[str, ...], frame: FrameType) -> Any:
             if name.startswith("["):
                 key = name[2:-1] if name[1] in "'\"" else int(name[1:])
                 value = value[key]
-            elif isinstance(value, torch.nn.Module):
+            elif isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and name == "grad"):
                 value = getattr(value, name, None)
             else:
                 value = value.__dict__.get(name) if hasattr(value, "__dict__") else getattr(value, name, None)
