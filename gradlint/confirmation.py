@@ -18,7 +18,7 @@ from typing import Any
 from gradlint import gradients, judge, run, sources
 from gradlint.gradients import GradientReport
 from gradlint.record.launch import CommandError, Launch, interpreter, substitute
-from gradlint.record.read import PLACES, Recording, read
+from gradlint.record.read import NO_CUDA, PLACES, Recording, read
 from gradlint.record.sandbox import Sandbox
 from gradlint.record.supervise import Ended
 from gradlint.record.supervise import run as supervise
@@ -135,6 +135,8 @@ def observe(request: Request, on_output: Callable[[str], object] | None = None) 
         out = os.path.realpath(folder)
         keep = {"keep": os.path.join(out, "gradients.pt")} if request.prove else {}
         found, ended = _run(request, words, report.findings, out, on_output, keep)
+        if any(recording.ended == NO_CUDA for recording in found):
+            raise CommandError("--device cuda: torch finds no CUDA device here; --device cpu runs such a program, too")
         judgements = judge.judge(report.findings, found)
         extra = judge.seen(found, judgements)
         if request.prove:

@@ -58,6 +58,9 @@ from gradlint.trace import (
 
 _MOST_CUTS = 8
 
+NO_CUDA = "no cuda"
+"""How a process ended that was to run on a device that is not there."""
+
 PLACES = 16
 """A finding's flags are numbered from its own number times this: its place first, then those of its reasons."""
 

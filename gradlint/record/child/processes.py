@@ -8,6 +8,7 @@ a DataLoader never does.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import types
@@ -79,7 +80,6 @@ def _telling(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
 def reach_torch(run: Run) -> None:
     """The same in torch's own ways to start processes, once it is there."""
     import torch.distributed
-    import torch.multiprocessing.spawn as spawn
     import torch.utils.data._utils.worker as worker
 
     loop: Any = worker._worker_loop
@@ -91,7 +91,9 @@ def reach_torch(run: Run) -> None:
 
     # Pickled by its name: in a spawned worker this one is found.
     worker._worker_loop = silent
-    wrap: Any = spawn._wrap
+    # `torch.multiprocessing.spawn` is the function in it.
+    spawn: Any = importlib.import_module("torch.multiprocessing.spawn")
+    wrap = spawn._wrap
 
     @functools.wraps(wrap)
     def telling(fn: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -26,6 +26,7 @@ from .places import Places
 from .rewrite import NAME, Flag, Instrumented, Watch, instrument
 
 PLAN = "GRADLINT_PLAN"
+NO_CUDA = "no cuda"
 
 
 class Run:
@@ -209,14 +210,28 @@ def prepare(plan: dict[str, Any]) -> Run:
     """Everything but running the program; also for processes that the program spawns."""
     run = Run(plan)
     setattr(builtins, NAME, run)
+    if plan.get("device") == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def observe() -> None:
+        try:
+            observe_torch()
+        except Exception as error:  # noqa: BLE001 - the program runs on, and is not observed
+            run.silence()
+            run.journal.closed = False
+            run.journal.add("note", f"this torch could not be observed: {type(error).__name__}: {error}")
+
+    def observe_torch() -> None:
         from . import install, observe
 
         if plan.get("device") == "cpu":
             from . import without_cuda
 
             without_cuda.install()
+            run.journal.add("note", without_cuda.NOTE)
+        elif plan.get("device") == "cuda" and not sys.modules["torch"].cuda.is_available():
+            run.finish(NO_CUDA)
+            os._exit(1)
         run.observer = observe.Observer(run.journal, run.places, plan, run.finish)
         run.observer.asked = run.asked
         install.install(run.observer)

@@ -15,12 +15,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class _Nobody:
     """Takes what the probes of instrumented code say, where nobody listens."""
 
-    def __getattr__(self, name):  # noqa: ANN001, ANN204
-        return self._probe
-
-    @staticmethod
-    def _probe(number, value=None):  # noqa: ANN001, ANN205
-        return value
+    def __getattr__(self, name: str) -> object:
+        return lambda _, value=None: value
 
 
 def _enter() -> None:
@@ -37,6 +33,8 @@ def _enter() -> None:
     spec = importlib.util.spec_from_file_location(
         "_gradlint_child", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
+    if spec is None or spec.loader is None:
+        raise ImportError(folder)
     package = importlib.util.module_from_spec(spec)
     sys.modules["_gradlint_child"] = package
     spec.loader.exec_module(package)
