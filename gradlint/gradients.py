@@ -57,6 +57,8 @@ class ParameterGradient:
     """The 2-norm of the gradient; None where there is none."""
     optimizer: str | None
     """The optimizer that holds it ('Adam', 'Adam 2'); None where none does."""
+    norms: tuple[float | None, ...] = ()
+    """The norm at each step that was measured, the first included."""
     shared: bool = False
     """Another layer holds the same parameter (tied weights)."""
 
@@ -255,7 +257,7 @@ class _Builder:
                 name = self.layer_names[id(module)]
                 parameters = []
                 for last, tensor in module.parameters.items():
-                    gradient, norm = states.get(id(tensor), (Gradient.NONE, None))
+                    gradient, norm, norms = states.get(id(tensor), (Gradient.NONE, None, ()))
                     if tensor.requires_grad is NO:
                         gradient, norm = Gradient.FROZEN, None
                     optimizer = self.holder.get(id(tensor))
@@ -266,6 +268,7 @@ class _Builder:
                             gradient=gradient,
                             norm=norm,
                             optimizer=self.labels[id(optimizer)] if optimizer is not None else None,
+                            norms=norms,
                             shared=id(tensor) in told,
                         )
                     )
@@ -276,23 +279,24 @@ class _Builder:
                 site = module.site
                 yield Layer(name, module.kind, calls, _span(site), tuple(parameters))
 
-    def states(self) -> dict[int, tuple[Gradient, float | None]]:
-        """Per parameter what its gradient was in all steps together, and its first norm."""
+    def states(self) -> dict[int, tuple[Gradient, float | None, tuple[float | None, ...]]]:
+        """Per parameter what its gradient was in all steps together, its first norm, and all of them."""
         seen: dict[int, list[float | None]] = {}
         for measured in self.recording.measured:
             for tensor, _, norm in measured.gradients:
                 seen.setdefault(id(tensor), []).append(norm)
-        found: dict[int, tuple[Gradient, float | None]] = {}
+        found: dict[int, tuple[Gradient, float | None, tuple[float | None, ...]]] = {}
         for key, norms in seen.items():
+            series = tuple(norms)
             there = [n for n in norms if n is not None]
             if not there:
-                found[key] = Gradient.NONE, None
+                found[key] = Gradient.NONE, None, series
             elif any(not math.isfinite(n) for n in there):
-                found[key] = Gradient.NONFINITE, next(n for n in there if not math.isfinite(n))
+                found[key] = Gradient.NONFINITE, next(n for n in there if not math.isfinite(n)), series
             elif all(n == 0 for n in there):
-                found[key] = Gradient.ZERO, 0.0
+                found[key] = Gradient.ZERO, 0.0, series
             else:
-                found[key] = Gradient.FINITE, there[0]
+                found[key] = Gradient.FINITE, there[0], series
         return found
 
     def flows(self) -> Iterator[Flow]:
@@ -453,7 +457,10 @@ class _Builder:
                     added.pop(id(parameter), None)
 
     def measured_before(self, step: Stepped) -> Measured | None:
-        found = [m for m in self.recording.measured if m.optimizer is step.optimizer and m.index <= step.index]
+        """What was measured for this step; None where this step was not measured."""
+        earlier = [s.index for s in self.trace.told(Stepped) if s.optimizer is step.optimizer and s.index < step.index]
+        after = max(earlier, default=-1)
+        found = [m for m in self.recording.measured if m.optimizer is step.optimizer and after < m.index <= step.index]
         return found[-1] if found else None
 
     def steps(self) -> Iterator[Step]:

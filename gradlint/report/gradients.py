@@ -29,6 +29,8 @@ ALIKE = 8
 NAMES = 8
 """A list of names that explains something is cut after so many."""
 STEPS = 9
+MEASURED = 2
+"""At more steps than this, the last norm is shown beside the first."""
 WIDTH = 100
 BAR = 16
 VALUE = 23
@@ -97,6 +99,10 @@ class Part:
     calls: int = 0
     """How often it ran; of a container that is never called itself, how often what is in it ran."""
     square: float = 0.0
+    last: float = 0.0
+    """As `square`, at the last step that was measured."""
+    measured: int = 0
+    """At how many steps it was measured."""
     shape: int = 0
     """Equal for parts that are built alike."""
     pattern: int = 0
@@ -254,10 +260,16 @@ def _sum_up(part: Part, stepped: bool) -> None:
             part.orphans += stepped and parameter.optimizer is None and state is not State.FROZEN
             if parameter.norm is not None and math.isfinite(parameter.norm):
                 part.square += parameter.norm**2
+            latest = parameter.norms[-1] if parameter.norms else None
+            if latest is not None and math.isfinite(latest):
+                part.last += latest**2
+            part.measured = max(part.measured, len(parameter.norms))
     for inner in part.parts:
         part.tally.update(inner.tally)
         part.orphans += inner.orphans
         part.square += inner.square
+        part.last += inner.last
+        part.measured = max(part.measured, inner.measured)
     part.calls = layer.calls or max((inner.calls for inner in part.parts), default=0)
 
 
@@ -554,7 +566,11 @@ def _values(row: Row) -> str:
     if row.norms is None or not any(part.tally[State.FLOWS] for part in row.parts):
         return ""
     low, high = (number(norm) for norm in row.norms)
-    return low if low == high else f"{low} ... {high}"
+    first = low if low == high else f"{low} ... {high}"
+    # Two steps are a look, more are a course.
+    if len(row.parts) > 1 or row.parts[0].measured <= MEASURED:
+        return first
+    return f"{first} -> {number(math.sqrt(row.parts[0].last))}"
 
 
 def _bar(row: Row, ends: tuple[int, int] | None) -> str:
