@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from gradlint.record.read import PLACES, Recording
+from gradlint.record.read import PLACES, RecordedSite, Recording
 from gradlint.rule import Because, Claim, Finding, Judgement, Rule, Verdict
 from gradlint.rules import rules
 from gradlint.trace import YES, Backward, Cut, Mutated, Span, Stepped, Tensor, leaves
@@ -71,7 +71,7 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     if not ran:
         return recording.rank, Judgement(finding, Verdict.NOT_REACHED, _unreached(recording, path))
     evidence = measured(recording)
-    lost = _silent_behind(recording, finding.span)
+    lost = _silent_behind(recording, finding.span) if rule.page.code.startswith("GL1") else []
     if lost:
         some = _name(recording, lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
         reason = (
@@ -142,7 +142,7 @@ def _silent_behind(recording: Recording, span: Span) -> list[Tensor]:
     seen.
     """
     trace = recording.trace
-    optimized = trace.optimized() or set()
+    optimized = {id(p) for step in trace.told(Stepped) for p in step.optimizer.parameters}
     reached = {id(leaf) for b in trace.told(Backward) for leaf in leaves(b.edge.grad_fn)}
     silent: dict[int, Tensor] = {}
     for cut in trace.told(Cut):
@@ -150,7 +150,7 @@ def _silent_behind(recording: Recording, span: Span) -> list[Tensor]:
             for leaf in leaves(cut.source.grad_fn):
                 if id(leaf) in optimized and id(leaf) not in reached:
                     silent[id(leaf)] = leaf
-    return list(silent.values()) if trace.told(Stepped) else []
+    return list(silent.values())
 
 
 def _unreached(recording: Recording, path: str) -> str:
@@ -200,6 +200,10 @@ def _unexpected(found: Sequence[Recording], judgements: Sequence[Judgement]) -> 
                 continue
             for claim in {c.site: c for c in rule.check(recording.trace) if c.site.known}.values():
                 span = claim.site.span
+                chance = rule.on_every_path and recording.trace.cut_short
+                if chance and isinstance(claim.site, RecordedSite) and claim.site.file.under_condition(claim.site):
+                    # Later it may go the other way.
+                    continue
                 if span not in confirmed and not any(name == rule.name and meets(span, other) for name, other in said):
                     yield recording, rule, claim
 

@@ -4,6 +4,7 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import NO, Backward, Built, Froze, Stepped, Trace
 
 on_every_path = True
+alone = False
 
 
 def check(trace: Trace) -> Iterator[Claim]:

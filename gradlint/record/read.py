@@ -189,6 +189,24 @@ class SourceFile:
                 self._statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
         return self._statements
 
+    def under_condition(self, site: RecordedSite) -> bool:
+        """Whether a condition inside the function around it decides what happens at the place."""
+        line, column, _, _ = site.key
+        at = line, column or 0
+        around = [s for s in self.statements if (s.lineno, 0) <= at < (s.end_lineno or 0, s.end_col_offset or 0)]
+        start = max((s.lineno for s in around if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))), default=0)
+        tests = [s.test for s in around if isinstance(s, ast.If) and s.lineno > start]
+        if any("__name__" not in ast.dump(test) for test in tests):
+            return True
+        innermost = self.statement(site)
+        parts = getattr(innermost, "items", [] if hasattr(innermost, "body") else [innermost])
+        for node in (n for part in parts for n in ast.walk(part)):
+            if isinstance(node, ast.IfExp) and (node.lineno, node.col_offset) <= at:
+                return True
+            if isinstance(node, ast.Call) and "set_grad_enabled" in ast.dump(node.func):
+                return not all(isinstance(argument, ast.Constant) for argument in node.args)
+        return False
+
     def statement(self, site: RecordedSite) -> ast.stmt | None:
         """The innermost statement around a site."""
         line, column, _, _ = site.key
