@@ -258,7 +258,8 @@ class _Builder:
                 parameters = []
                 for last, tensor in module.parameters.items():
                     gradient, norm, norms = states.get(id(tensor), (Gradient.NONE, None, ()))
-                    if tensor.requires_grad is NO:
+                    if tensor.requires_grad is NO and gradient is Gradient.NONE:
+                        # One that is frozen now and then has gradients, too.
                         gradient, norm = Gradient.FROZEN, None
                     optimizer = self.holder.get(id(tensor))
                     parameters.append(

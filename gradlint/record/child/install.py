@@ -34,6 +34,7 @@ def install(observer: Observer) -> None:
     _modules(observer)
     _functions(observer)
     _compile(observer)
+    _preserved(observer)
     if observer.plan.get("keep") or observer.plan.get("compare"):
         observer.gradients = Gradients(observer.plan.get("keep"), observer.plan.get("compare"))
     if observer.plan.get("neutralise"):
@@ -48,6 +49,30 @@ def _has_cuda() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.cuda.is_available()
+
+
+def _preserved(observer: Observer) -> None:
+    """Sharding moves storages about and says itself that the versions of the tensors stay what they were."""
+    preserve: Any = getattr(torch.autograd.grad_mode, "_unsafe_preserve_version_counter", None)
+    if preserve is None:
+        return
+
+    def entering(original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(self: Any) -> Any:
+            observer.quiet += 1
+            return original(self)
+
+        return enter
+
+    def leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+        def leave(self: Any, *arguments: Any) -> Any:
+            observer.quiet -= 1
+            return original(self, *arguments)
+
+        return leave
+
+    _wrapped(preserve, "__enter__", entering)
+    _wrapped(preserve, "__exit__", leaving)
 
 
 def _compile(observer: Observer) -> None:

@@ -818,18 +818,13 @@ class Observer:
 
     def gradients_of(self, parameters: list[torch.Tensor], optimizer: int) -> None:
         given = [(p, p.grad) for p in parameters if p.grad is not None]
-        dense = [(p, g) for p, g in given if g.layout is torch.strided]
-        norms: dict[int, float] = {}
-        if dense:
-            for (parameter, _), norm in zip(dense, norms_of([g for _, g in dense]), strict=True):
-                norms[id(parameter)] = norm
-        for parameter, gradient in given:
-            if id(parameter) not in norms:
-                norms[id(parameter)] = float(gradient.detach().to_dense().float().norm())
-        rows = []
+        norms = {id(p): norm for (p, _), norm in zip(given, norms_of([g for _, g in given]), strict=True)}
+        rows: list[Any] = []
         for parameter in parameters:
-            found = norms.get(id(parameter))
-            rows.append((self.tensor(parameter), parameter.requires_grad, _plain(found) if found is not None else None))
+            if id(parameter) not in norms:
+                rows.append((self.tensor(parameter), parameter.requires_grad, None))
+            elif (norm := norms[id(parameter)]) is not None:
+                rows.append((self.tensor(parameter), parameter.requires_grad, _plain(norm)))
         self.journal.add("gradients", optimizer, rows)
 
     @guarded
@@ -1193,16 +1188,42 @@ def places_in(value: Any, place: str, found: list[tuple[str, torch.Tensor]], dep
                 places_in(inner, f"{place}.{key}" if place else str(key), found, depth - 1)
 
 
-def norms_of(tensors: list[torch.Tensor]) -> list[float]:
-    """The 2-norm of each tensor, with one transfer per device."""
-    floats = [t.detach() for t in tensors]
+def norms_of(tensors: list[torch.Tensor]) -> list[float | None]:
+    """The 2-norm of each tensor, with one transfer per device; None where it cannot be told."""
+    plain = [_local(t) for t in tensors]
     try:
-        norms = list(torch._foreach_norm(floats))
-    except Exception:  # noqa: BLE001 - mixed or exotic dtypes
-        norms = [t.float().norm() for t in floats]
+        norms = _quick_norms(plain)
+    except Exception:  # noqa: BLE001 - a layout or a subclass with its own ideas
+        norms = [0.0] * len(plain)
+    # Nothing may be called zero or infinite for want of precision.
+    return [norm if norm and norm - norm == 0 else _exact_norm(t) for t, norm in zip(plain, norms, strict=True)]
+
+
+def _quick_norms(tensors: list[torch.Tensor]) -> list[float]:
+    if {(t.dtype, t.layout) for t in tensors} == {(torch.float32, torch.strided)}:
+        norms = list(torch._foreach_norm(tensors))
+    else:
+        # In half precision the sum of squares soon overflows.
+        halves = (torch.float16, torch.bfloat16)
+        norms = [torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in halves else None) for t in tensors]
     if len({(n.device, n.dtype) for n in norms}) == 1:
         return [float(v) for v in torch.stack(norms).tolist()]
     return [float(n) for n in norms]
+
+
+def _exact_norm(tensor: torch.Tensor) -> float | None:
+    try:
+        dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        wide = dense.to(torch.complex128 if dense.is_complex() else torch.float64)
+        return float(torch.linalg.vector_norm(wide))
+    except Exception:  # noqa: BLE001 - a subclass with its own ideas, a dtype that knows no arithmetic
+        return None
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part of a distributed tensor: to look at all of it would take the other processes."""
+    part = getattr(tensor, "_local_tensor", None)
+    return part.detach() if isinstance(part, torch.Tensor) else tensor.detach()
 
 
 def _plain(norm: float) -> float | str:
