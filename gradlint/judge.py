@@ -158,6 +158,8 @@ def _unreached(recording: Recording, path: str) -> str:
         return "the file was not imported in this run"
     if recording.error is not None:
         return f"the line did not run: the program ended with {recording.error[0]}: {_first_line(recording.error[1])}"
+    if not recording.ended:
+        return f"the line did not run in the {_counted(recording.steps, 'step')} before the process was cut off"
     return f"the line did not run in {_counted(recording.steps, 'step')}"
 
 

@@ -1,86 +1,186 @@
-"""What a real run says of a finding: it confirms the bugs, and never a finding on a correct program."""
+"""What a real run says of a finding: it confirms the bugs, and never a finding on a correct program.
+
+Hundreds of small programs run here, each in a fork of a process that has imported torch.  `fixtures/confirm/README.md`
+says what the marks in its programs mean; its MISSED.txt admits what a run does not show.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass
+import difflib
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recorded import Program, forced, record
+import pytest
+from recorded import CONFIRM, CUT, Mode, Program, forced, kept, kept_modes, modes, record
+from test_pages import EXAMPLES
+from test_wild import ASKED, CASES, FOLDERS, REPORTS, WILD, labels
 
 from gradlint import judge
-from gradlint.rule import Verdict
+from gradlint.lint import lint
+from gradlint.record.read import Recording
+from gradlint.rule import Finding, Judgement, Verdict
+from gradlint.sources import Source
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-CONFIRM = FIXTURES / "confirm"
+MODES = [mode for file in sorted(CONFIRM.glob("*.py")) for mode in modes(file)]
 
-MARKS = re.compile(r"  # (?P<marks>(?:confirmed|refuted|undecided|unreached) .*)$")
-MARK = re.compile(r"(?P<verdict>\w+) (?P<names>[a-z-]+(?:, [a-z-]+)*)(?: in (?P<modes>[\w -]+))?")
-WORDS = {
-    "confirmed": Verdict.CONFIRMED,
-    "refuted": Verdict.REFUTED,
-    "undecided": Verdict.UNDECIDED,
-    "unreached": Verdict.NOT_REACHED,
-}
+Property = Callable[[str, object], None]
 
 
-@dataclass(frozen=True)
-class Mode:
-    """One way to run a program, and what is to come of it."""
-
-    file: Path
-    name: str
-    arguments: tuple[str, ...]
-    ranks: int
-    marks: tuple[tuple[int, str, Verdict], ...]
-    """Lines, rules, verdicts."""
+@functools.cache
+def missed() -> dict[str, str]:
+    """What a run is known not to show: the case and the rule, and what it says instead."""
+    lines = (line.split("#")[0].strip() for line in (CONFIRM / "MISSED.txt").read_text("utf-8").splitlines())
+    return {entry.rpartition(" ")[0]: entry.rpartition(" ")[2] for entry in lines if entry}
 
 
-def modes(file: Path) -> list[Mode]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    head = re.match(r"# modes: (.*)", lines[0])
-    named = dict(one.partition("=")[::2] for one in head[1].split(", ")) if head else {"": ""}
-    found = []
-    for name, words in named.items():
-        ranks = re.match(r"ranks=(\d+) ?", words)
-        arguments = tuple(shlex.split(words[ranks.end() :] if ranks else words))
-        marks = []
-        for number, line in enumerate(lines, 1):
-            match = MARKS.search(line)
-            for text in match["marks"].split("; ") if match else ():
-                mark = MARK.fullmatch(text)
-                assert mark, f"{file.name}:{number}: not a mark: {text}"
-                assert set((mark["modes"] or "").split()) <= set(named), f"{file.name}:{number}: no such mode"
-                if mark["modes"] is None or name in mark["modes"].split():
-                    marks += [(number, rule, WORDS[mark["verdict"]]) for rule in mark["names"].split(", ")]
-        found.append(Mode(file, name, arguments, int(ranks[1]) if ranks else 1, tuple(marks)))
-    return found
+def findings(files: Sequence[Path]) -> list[Finding]:
+    return lint([Source(str(file), file.read_text(encoding="utf-8")) for file in files], ASKED)
+
+
+def against(mode: Mode, recordings: list[Recording]) -> list[str]:
+    """What is otherwise than the marks of a program say."""
+    program = mode.program()
+    judged = judge.judge(program.findings, recordings)
+    wrong = [
+        f"{mode.title}:{line} {rule} {judgement.verdict.value}, not {verdict.value}: {judgement.reason}"
+        for (line, rule, verdict), judgement in zip(mode.marks, judged, strict=True)
+        if judgement.verdict is not verdict
+    ]
+    return wrong + seen(mode.title, recordings, judged)
+
+
+def seen(where: str, recordings: list[Recording], judged: Sequence[Judgement] = ()) -> list[str]:
+    """What is said of a program of which nothing is to be said."""
+    extra = [j.finding for j in judge.seen(recordings, judged)]
+    wrong = [f"{where}:{finding.span.line} {finding.name} is seen: {finding.message}" for finding in extra]
+    return wrong + [f"{where}: {note}" for recording in recordings for note in recording.notes]
+
+
+def ran(where: str, program: Program) -> list[str]:
+    """Whether there is anything to judge."""
+    return [] if any(r.torch for r in program.recordings) else [f"{where}: nothing recorded: {program.log[-1000:]}"]
 
 
 def test_marks() -> None:
-    every = [mode for file in sorted(CONFIRM.glob("*.py")) for mode in modes(file)]
-    programs = [
-        Program(m.file, [forced(rule, m.file, line) for line, rule, _ in m.marks], m.arguments, m.ranks) for m in every
-    ]
+    """The programs of `fixtures/confirm`."""
+    programs = [mode.program() for mode in MODES]
     record(programs)
     wrong = []
-    right = 0
-    for mode, program in zip(every, programs, strict=True):
-        where = f"{mode.file.name} {mode.name}"
-        judged = judge.judge(program.findings, program.recordings)
-        for (line, rule, verdict), judgement in zip(mode.marks, judged, strict=True):
-            if judgement.verdict is verdict:
-                right += 1
-            else:
-                wrong.append(
-                    f"{where}:{line} {rule} {judgement.verdict.value}, not {verdict.value}: {judgement.reason}"
-                )
-        for extra in judge.seen(program.recordings, judged):
-            finding = extra.finding
-            wrong.append(f"{where}:{finding.span.line} {finding.name} is seen: {finding.message}")
-        for recording in program.recordings:
-            wrong += [f"{where}: {note}" for note in recording.notes]
-        if not program.recordings:
-            wrong.append(f"{where}: nothing recorded: {program.log[-1000:]}")
-    assert not wrong, f"{right} right\n" + "\n".join(wrong)
+    for mode, program in zip(MODES, programs, strict=True):
+        wrong += ran(mode.title, program) + against(mode, program.recordings)
+    assert sum(len(mode.marks) for mode in MODES) > 150
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pages(tmp_path: Path, record_property: Property) -> None:
+    """The findings on the pages' Bad examples are confirmed; of the Good ones a run says nothing."""
+    programs = []
+    for example in EXAMPLES:
+        file = tmp_path / example.path
+        file.write_text(example.code, encoding="utf-8")
+        programs.append(Program(file, findings([file]) if example.heading == "Bad" else []))
+    record(programs)
+    wrong = []
+    for example, program in zip(EXAMPLES, programs, strict=True):
+        wrong += ran(example.path, program)
+        if example.heading == "Good":
+            wrong += seen(example.path, program.recordings)
+        for judgement in judge.judge(program.findings, program.recordings):
+            wrong += _confirmed(f"pages/{example.path}", judgement, record_property)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("corpus", [WILD, REPORTS], ids=lambda corpus: corpus.name)
+def test_real_bugs(corpus: Path, record_property: Property) -> None:
+    """The finding on a bug is confirmed; the same on its repair is not, and of correct code a run says nothing."""
+    cases = [case for case in CASES if FOLDERS[case].parent == corpus]
+    bad: dict[str, tuple[Program, Finding]] = {}
+    good: dict[str, Program] = {}
+    for case in cases:
+        folder = FOLDERS[case]
+        good[case] = Program(folder / "good.py")
+        if CASES[case]["class"] != "innocent":
+            files = [file for file in sorted(folder.glob("*.py")) if file.name != "oracle.py"]
+            found = findings([file for file in files if "good" not in file.name])
+            wanted = labels(CASES[case])
+            finding = next((f for f in found if (Path(f.span.path).name, f.span.line) in wanted), None)
+            if finding is not None:
+                bad[case] = Program(folder / "bad.py", found), finding
+                good[case].findings = [_on_the_repair(finding)]
+    record([*(program for program, _ in bad.values()), *good.values()])
+    wrong = []
+    for case in cases:
+        where = f"{corpus.name}/{case}"
+        repair = good[case]
+        judged = judge.judge(repair.findings, repair.recordings)
+        wrong += ran(where, repair) + seen(f"{where}/good.py", repair.recordings, judged)
+        wrong += [f"{where}/good.py {j.finding.name} confirmed: {j.reason}" for j in judged if j in _yes(judged)]
+        if case in bad:
+            program, finding = bad[case]
+            wrong += ran(where, program)
+            judgements = judge.judge(program.findings, program.recordings)
+            judgement = next(j for j in judgements if j.finding is finding)
+            wrong += _confirmed(where, judgement, record_property)
+    assert len(bad) > 70
+    assert not wrong, "\n".join(wrong)
+
+
+def test_lists_name_cases() -> None:
+    names = {f"{folder.parent.name}/{case}" for case, folder in FOLDERS.items()}
+    names |= {f"pages/{example.path}" for example in EXAMPLES}
+    assert {entry.partition(" ")[0] for entry in missed()} <= names
+
+
+@pytest.mark.parametrize("mode", kept_modes(), ids=lambda mode: mode.title)
+def test_kept_journals(mode: Mode) -> None:
+    """Journals of real runs are read and judged without a run; one of them ends in the middle of a line."""
+    recordings = kept(mode)
+    assert len(recordings) == mode.ranks
+    assert mode.title != CUT or not recordings[0].trace.complete
+    assert not against(mode, recordings)
+
+
+def test_judging_needs_no_torch() -> None:
+    program = (
+        "import sys; import recorded; from gradlint import judge\n"
+        "for mode in recorded.kept_modes():\n"
+        "    found = recorded.kept(mode)\n"
+        "    judge.seen(found, judge.judge(mode.program().findings, found))\n"
+        "assert found and not {'torch', 'numpy'} & set(sys.modules)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def _yes(judged: Sequence[Judgement]) -> list[Judgement]:
+    return [judgement for judgement in judged if judgement.verdict is Verdict.CONFIRMED]
+
+
+def _confirmed(where: str, judgement: Judgement, record_property: Property) -> list[str]:
+    """What is wrong with a finding that is to be confirmed."""
+    key = f"{where} {judgement.finding.name}"
+    if key in missed():
+        record_property("missed", key)
+        said = judgement.verdict.value.replace("not reached", "unreached")
+        return [] if said == missed()[key] else [f"{key}: now {said}: correct MISSED.txt"]
+    return [] if judgement in _yes([judgement]) else [f"{key} {judgement.verdict.value}: {judgement.reason}"]
+
+
+def _on_the_repair(finding: Finding) -> Finding:
+    """The finding of a bad file, supposed on the same line of its repair."""
+    bad = Path(finding.span.path)
+    good = bad.with_name(bad.name.replace("bad", "good"))
+    if not good.exists():
+        good = bad.with_name("good.py")
+    line = finding.span.line - 1
+    before, after = (path.read_text(encoding="utf-8").splitlines() for path in (bad, good))
+    for what, start, end, low, high in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if start <= line < end:
+            line = low + line - start if what == "equal" else min(low + line - start, max(low, high - 1))
+            break
+    return forced(finding.name, good, min(line, len(after) - 1) + 1)

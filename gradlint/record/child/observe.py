@@ -1057,9 +1057,10 @@ class Observer:
         with compat.no_torch_function():
             site = self.places.here(frame)
             where = self.at(site)
-            if watch.flag in self.asked:
-                self.reached_at.setdefault(watch.flag, self.progress())
             self.journal.add("reached", *where, watch.flag, when)
+            if watch.flag in self.asked and watch.flag not in self.reached_at:
+                self.reached_at[watch.flag] = self.progress()
+                self.journal.flush()
             if when == "before":
                 for name in watch.names:
                     value = frame.f_locals.get(name)
