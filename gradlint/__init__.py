@@ -12,20 +12,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradlint.rule import Finding
+    from gradlint.confirmation import Confirmation, confirm
+    from gradlint.rule import Finding, Judgement, Verdict
     from gradlint.run import check
 
 __version__ = "0.1.0"
-__all__ = ["Finding", "__version__", "check"]
+__all__ = ["Confirmation", "Finding", "Judgement", "Verdict", "__version__", "check", "confirm"]
+
+_HOMES = {
+    "Confirmation": "gradlint.confirmation",
+    "Finding": "gradlint.rule",
+    "Judgement": "gradlint.rule",
+    "Verdict": "gradlint.rule",
+    "check": "gradlint.run",
+    "confirm": "gradlint.confirmation",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "check":
-        from gradlint.run import check
+    if name in _HOMES:
+        import importlib
 
-        return check
-    if name == "Finding":
-        from gradlint.rule import Finding
-
-        return Finding
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'gradlint' has no attribute {name!r}")

@@ -33,6 +33,7 @@ class Format(str, Enum):
     full = "full"
     concise = "concise"
     json = "json"
+    sarif = "sarif"
 
 
 class PageFormat(str, Enum):
@@ -221,6 +222,7 @@ class ConfirmFormat(str, Enum):
 
     text = "text"
     json = "json"
+    sarif = "sarif"
 
 
 class Device(str, Enum):
@@ -331,8 +333,7 @@ def confirm(
             prove=prove,
             isolated=isolated,
         )
-        sys.stderr.write(f"gradlint: {confirmation.announcement(request)}\n")
-        told = confirmation.observe(request, on_output=_pass_on)
+        told = confirmation.observe(request, _pass_on, lambda text: _complain(text, "note"))
     except (CommandError, confirmation.FindingsError, PathMissing, ConfigError, Unknown, NotStarted) as error:
         _refuse(error)
     from gradlint.report import verdicts
@@ -347,6 +348,10 @@ def confirm(
             _write(html, page.render(told.gradients, [*told.judgements, *told.seen], sources))
     if output_format is ConfirmFormat.json:
         _out(verdicts.render_json(told), output_file)
+    elif output_format is ConfirmFormat.sarif:
+        from gradlint.report import sarif
+
+        _out(sarif.render_confirmation(told), output_file)
     elif output_file is None and _colourful():
         _colour(verdicts.pieces(told))
     else:

@@ -127,10 +127,19 @@ def announcement(request: Request) -> str:
     return f"this executes your program: {what}, for {steps}, at most {request.timeout:g} s"
 
 
-def observe(request: Request, on_output: Callable[[str], object] | None = None) -> Confirmation:
-    """Run `request` and judge.  Raises CommandError, FindingsError, and what `run.lint` raises."""
-    report = _findings(request)
+def observe(
+    request: Request,
+    on_output: Callable[[str], object] | None = None,
+    announce: Callable[[str], object] = lambda _: None,
+) -> Confirmation:
+    """Run `request` and judge.  Raises CommandError, FindingsError, and what `run.lint` raises.
+
+    `announce` is told what is about to be run, once it is known that it can be.
+    """
     words = _words(request)
+    _launch(request, words, "plan.json")
+    report = _findings(request)
+    announce(announcement(request))
     with tempfile.TemporaryDirectory(prefix="gradlint-", ignore_cleanup_errors=True) as folder:
         out = os.path.realpath(folder)
         keep = {"keep": os.path.join(out, "gradients.pt")} if request.prove else {}
@@ -268,13 +277,7 @@ def _run(
     here = os.path.realpath(os.curdir)
     with open(plan_file, "w", encoding="utf-8") as file:
         json.dump({**plan(request, findings, here, out), **more}, file)
-    runner = (str(CHILD), plan_file)
-    environment = dict(os.environ)
-    if request.step:
-        python = request.python or interpreter(environment)
-        launch = Launch((python, *runner, "--step", request.step), environment)
-    else:
-        launch = substitute(words, runner, python=request.python, nproc=request.nproc, environment=environment)
+    launch = _launch(request, words, plan_file)
     ended = supervise(
         launch,
         cwd=Path(here),
@@ -286,6 +289,15 @@ def _run(
         on_output=on_output,
     )
     return recordings(out), ended
+
+
+def _launch(request: Request, words: list[str], plan_file: str) -> Launch:
+    runner = (str(CHILD), plan_file)
+    environment = dict(os.environ)
+    if request.step:
+        python = request.python or interpreter(environment)
+        return Launch((python, *runner, "--step", request.step), environment)
+    return substitute(words, runner, python=request.python, nproc=request.nproc, environment=environment)
 
 
 def plan(request: Request, findings: Sequence[Finding], here: str, out: str) -> dict[str, Any]:
