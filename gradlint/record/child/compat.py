@@ -20,7 +20,7 @@ def missing() -> list[str]:
     checks = {
         "Node._sequence_nr": function._sequence_nr,
         "Node.next_functions": lambda: function.next_functions[0][0],
-        "SavedTensor.data": lambda: function._raw_saved_result.data,
+        "Node._saved_*": lambda: dict(saved_tensors(function)).get("result"),
         "AccumulateGrad.variable": lambda: function.next_functions[0][0].next_functions[0][0].variable,
         "Tensor._version": lambda: leaf._version,
         "Tensor._base": lambda: leaf.view(2)._base,
@@ -132,22 +132,52 @@ def saved_tensors(function: Any) -> list[tuple[str, Any]]:
         names = _SAVED_NAMES[kind] = tuple(n for n in dir(function) if n.startswith("_raw_saved_"))
     found: list[tuple[str, Any]] = []
     for name in names:
-        try:
-            saved = getattr(function, name)
-        except Exception:  # noqa: BLE001 - freed, or a field that is not set
-            continue
         role = name[len("_raw_saved_") :]
-        for one in saved if isinstance(saved, (tuple, list)) else (saved,):
-            try:
-                if one.unpack_hook is not None:
-                    found.append((role, None))
-                    continue
-                data = one.data
-            except Exception:  # noqa: BLE001 - an optional operand that was not given
-                continue
-            if isinstance(data, torch.Tensor):
-                found.append((role, data))
-    return found
+        try:
+            raw = getattr(function, name)
+            raws = raw if isinstance(raw, (tuple, list)) else (raw,)
+            found += [
+                (role, data) for at, one in enumerate(raws) if (data := _read(function, role, at, one)) is not None
+            ]
+        except Exception:  # noqa: BLE001 - freed, or an optional operand that was not given
+            continue
+    return [(role, data if isinstance(data, torch.Tensor) else None) for role, data in found]
+
+
+_HIDDEN = object()
+_HAS_DATA = "data" in dir(torch._C._autograd.SavedTensor)
+_hooks = 0
+
+
+def count_hooks() -> None:
+    """Know when tensors are packed by hooks, on a torch whose `SavedTensor` does not tell."""
+    if _HAS_DATA:
+        return
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    for name, by in (("__enter__", 1), ("__exit__", -1)):
+        setattr(hooks, name, _counting(getattr(hooks, name), by))
+
+
+def _counting(original: Any, by: int) -> Any:
+    def count(self: Any, *arguments: Any) -> Any:
+        global _hooks  # noqa: PLW0603 - hooks are a state of the thread, and so is their number
+        _hooks += by
+        return original(self, *arguments)
+
+    return count
+
+
+def _read(function: Any, role: str, at: int, saved: Any) -> Any:
+    """A tensor that shares the kept storage; `_HIDDEN` where a hook has packed it, None where there is none."""
+    if _HAS_DATA:
+        return _HIDDEN if saved.unpack_hook is not None else saved.data
+    if _hooks:
+        return _HIDDEN
+    # Right after the operation nothing has changed what was kept, so that unpacking it raises nothing.
+    kept = getattr(function, "_saved_" + role)
+    if isinstance(kept, (tuple, list)):
+        return kept[at]
+    return kept if isinstance(kept, torch.Tensor) else None
 
 
 def is_accumulate(function: Any) -> bool:

@@ -26,6 +26,7 @@ def install(observer: Observer) -> None:
     for name in compat.missing():
         observer.journal.add("note", f"torch {torch.__version__} has no {name}: some things cannot be observed")
     observer.journal.add("torch", str(torch.__version__), observer.plan.get("device") != "cpu" and _has_cuda())
+    compat.count_hooks()
     observer.places.owner_of = observer.owner
     _seed(observer)
     _backward(observer)
