@@ -45,13 +45,25 @@ class Site:
 class Call:
     """A call in progress.  The frame is held until the next look at the stack, so that its identity is its own."""
 
-    __slots__ = ("code", "frame", "number", "turns")
+    __slots__ = ("code", "frame", "number", "told")
 
     def __init__(self, frame: FrameType, number: int, code: Code) -> None:
         self.frame = frame
         self.number = number
         self.code = code
+        self.told = 0
+        """How many turns its loops had begun when that was last written down."""
+
+
+class Loops:
+    """The loops of a call that are running, each with its turn, outermost first."""
+
+    __slots__ = ("begun", "frame", "turns")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame = frame
         self.turns: list[list[int]] = []
+        self.begun = 0
 
 
 class Places:
@@ -71,6 +83,8 @@ class Places:
         self.files: dict[str, int] = {}
         self.number = 0
         self.calls: list[Call] = []
+        self.loops: list[Loops] = []
+        """Those of the calls in progress, as far as it is known; written down when something happens in them."""
         self.calls_made = 0
         self.owner_of: Any = None
         """Gives the number of the module that a frame's `self` is, 0 where it is none."""
@@ -152,6 +166,19 @@ class Places:
             self.journal.add(
                 "call", call.number, code.code.co_name, place, caller.number if caller is not None else 0, owner
             )
+        if self.loops:
+            self._tell_turns()
+
+    def _tell_turns(self) -> None:
+        loops = self.loops
+        calls = self.calls
+        while loops and not any(call.frame is loops[-1].frame for call in calls):
+            loops.pop()
+        for inside in loops:
+            for call in calls:
+                if call.frame is inside.frame and call.told != inside.begun:
+                    call.told = inside.begun
+                    self.journal.add("turn", call.number, [tuple(pair) for pair in inside.turns])
 
     def site(self, code: Code, at: int) -> Site:
         site = code.sites.get(at)
@@ -168,23 +195,32 @@ class Places:
 
     def turn(self, frame: FrameType, loop: int, around: tuple[int, ...]) -> None:
         """A loop of the program begins a turn; `around` are the loops that it stands in, outermost first."""
-        calls = self.calls
-        if not calls or calls[-1].frame is not frame:
-            at = next((i for i in range(len(calls) - 1, -1, -1) if calls[i].frame is frame), -1)
-            if at >= 0:
-                del calls[at + 1 :]
-            else:
-                self.here(frame)
-                if not calls or calls[-1].frame is not frame:
-                    return
-        turns = [pair for pair in calls[-1].turns if pair[0] in around or pair[0] == loop]
+        loops = self.loops
+        at = len(loops) - 1
+        while at >= 0 and loops[at].frame is not frame:
+            at -= 1
+        if at < 0:
+            if loops:
+                # What belongs to calls that are over is let go, with their variables.
+                running = set()
+                caller = frame.f_back
+                while caller is not None:
+                    running.add(id(caller))
+                    caller = caller.f_back
+                loops[:] = [inside for inside in loops if id(inside.frame) in running]
+            inside = Loops(frame)
+            loops.append(inside)
+        else:
+            del loops[at + 1 :]
+            inside = loops[at]
+        inside.begun += 1
+        turns = inside.turns
         if turns and turns[-1][0] == loop:
             turns[-1][1] += 1
-        else:
-            turns = [pair for pair in turns if pair[0] != loop]
-            turns.append([loop, 1])
-        calls[-1].turns = turns
-        self.journal.add("turn", calls[-1].number, [tuple(pair) for pair in turns])
+            return
+        known = next((pair for pair in turns if pair[0] == loop), None)
+        inside.turns = [pair for pair in turns if pair[0] in around]
+        inside.turns.append([loop, known[1] + 1] if known is not None else [loop, 1])
 
     def call_number(self) -> int:
         return self.calls[-1].number if self.calls else 0

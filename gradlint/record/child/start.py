@@ -18,6 +18,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from . import leash, processes
@@ -79,7 +80,7 @@ class Run:
     # -- probes
 
     def turn(self, loop: int) -> None:
-        if self.observer is not None and not self.done:
+        if self.observer is not None and not self.done and get_ident() == self.observer.thread:
             try:
                 self.places.turn(sys._getframe(1), loop, self.loops.get(loop, ()))
             except Exception as error:  # noqa: BLE001 - the program must not see it
@@ -96,7 +97,7 @@ class Run:
         return value
 
     def returning(self, watch: int) -> None:
-        if self.observer is not None and not self.done:
+        if self.observer is not None and not self.done and get_ident() == self.observer.thread:
             try:
                 frame = sys._getframe(1)
                 self.places.here(frame)
@@ -108,7 +109,7 @@ class Run:
     def statement(self, watch: int, when: str, frame: types.FrameType) -> None:
         if self.done or os.getpid() != self.process:
             return
-        if self.observer is not None:
+        if self.observer is not None and get_ident() == self.observer.thread:
             self.observer.statement(self.watches[watch], frame, when, self.values.pop(watch, None))
         else:
             self.journal.add("reached", 0, 0, self.watches[watch].flag, when)
