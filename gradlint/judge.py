@@ -258,12 +258,14 @@ def consequence(rule: Rule, claim: Claim, recording: Recording) -> str:
         return _stale(claim, recording)
     first = recording.measured[0] if recording.measured else None
     none = [t for t, wants, norm in first.gradients if norm is None and wants] if first is not None else []
-    if family in ("GL1", "GL4") and first is not None and none:
+    # Of other parameters without a gradient, other findings tell.
+    meant = [name for t in none if f"`{(name := _name(recording, t))}`" in claim.message]
+    if family in ("GL1", "GL4") and first is not None and meant:
         kind = first.optimizer.kind if first.optimizer is not None else "the model"
         backwards = sum(b.index < first.index for b in recording.trace.told(Backward))
         learn = "learns" if len(none) == 1 else "learn"
         return (
-            f"{_name(recording, none[0])}: grad None after {_counted(backwards, 'backward')}; "
+            f"{meant[0]}: grad None after {_counted(backwards, 'backward')}; "
             f"{len(none)} of {len(first.gradients)} parameters of `{kind}` {learn} nothing"
         )
     return ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gradlint.report import Report, full, gradients
@@ -84,21 +86,27 @@ def _line(report: Report, judgement: Judgement) -> Iterator[Piece]:
 def render_json(confirmation: Confirmation) -> str:
     """Everything that is known of the run, with stable keys."""
     report = confirmation.report
-    return (
-        json.dumps(
-            {
-                "command": confirmation.command,
-                "ended": confirmation.ended,
-                "steps": confirmation.steps,
-                "findings": [_fields(report, j) for j in confirmation.judgements],
-                "seen": [_fields(report, j) for j in confirmation.seen],
-                "gradients": _gradients(confirmation),
-                "notes": list(confirmation.notes),
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+    told = {
+        "command": confirmation.command,
+        "ended": confirmation.ended,
+        "steps": confirmation.steps,
+        "findings": [_fields(report, j) for j in confirmation.judgements],
+        "seen": [_fields(report, j) for j in confirmation.seen],
+        "gradients": dataclasses.asdict(confirmation.gradients) if confirmation.gradients is not None else None,
+        "notes": list(confirmation.notes),
+    }
+    return json.dumps(_plain(told), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: object) -> object:
+    """The same in what JSON has: enums by their values, and infinities by their names."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, enum.Enum):
+        return value.value
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def _fields(report: Report, judgement: Judgement) -> dict[str, object]:
@@ -111,9 +119,3 @@ def _fields(report: Report, judgement: Judgement) -> dict[str, object]:
         "proof": judgement.proof or None,
         "ranks": list(judgement.ranks),
     }
-
-
-def _gradients(confirmation: Confirmation) -> object:
-    if confirmation.gradients is None:
-        return None
-    return json.loads(json.dumps(dataclasses.asdict(confirmation.gradients), default=lambda value: value.value))

@@ -380,11 +380,12 @@ def _functions(observer: Observer) -> None:
                 _wrapped(place, name, clipping(name))
             setattr(torch.nn.utils, name, getattr(torch.nn.utils.clip_grad, name))
 
-    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+    # A function of Python's or of C, as torch's versions have it: bound to the class of the call either way.
+    applied: Any = inspect.getattr_static(torch.autograd.Function, "apply")
 
     def custom(cls: Any, *arguments: Any, **keywords: Any) -> Any:
         if observer.off or observer.backward_depth or observer.stepping or threading.get_ident() != observer.thread:
-            return apply(cls, *arguments, **keywords)
+            return applied.__get__(None, cls)(*arguments, **keywords)
         known: list[Any] = []
         try:
             with compat.no_torch_function():
@@ -392,7 +393,7 @@ def _functions(observer: Observer) -> None:
         except Exception as error:  # noqa: BLE001 - the program must not see it
             observer.fault("apply", error)
         observer.journal.add("custom", cls.__name__)
-        result = apply(cls, *arguments, **keywords)
+        result = applied.__get__(None, cls)(*arguments, **keywords)
         observer.custom(cls.__name__, known, result)
         return result
 
