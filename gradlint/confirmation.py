@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradlint import gradients, judge, run, sources
+from gradlint import gradients, judge, run, sources, suppress
 from gradlint.gradients import GradientReport
 from gradlint.record.launch import CommandError, Launch, interpreter, substitute
 from gradlint.record.read import NO_CUDA, PLACES, Recording, read
@@ -147,7 +147,7 @@ def observe(
         if any(recording.ended == NO_CUDA for recording in found):
             raise CommandError("--device cuda: torch finds no CUDA device here; --device cpu runs such a program, too")
         judgements = judge.judge(report.findings, found)
-        extra = judge.seen(found, judgements)
+        extra = _wanted(request, judge.seen(found, judgements))
         if request.prove:
             proofs = _proofs(request, words, report.findings, [*judgements, *extra], out, on_output)
             judgements = [dataclasses.replace(j, proof=proofs.get(id(j), "")) for j in judgements]
@@ -155,6 +155,9 @@ def observe(
     told = max((r for r in found if r.torch), key=lambda r: (r.steps, len(r.trace.events)), default=None)
     command = shlex.join(request.command) if request.command else f"--step {request.step}"
     notes = tuple(dict.fromkeys([*ended.notes, *(note for r in found for note in r.notes)]))
+    if told is None and (ended.error or "").endswith("No module named 'torch'"):
+        python = _launch(request, words, "plan.json").argv[0]
+        notes = (*notes, f"{python} has no torch: --python names the interpreter that has")
     return Confirmation(
         command=command,
         judgements=judgements,
@@ -166,6 +169,21 @@ def observe(
         notes=notes,
         recordings=found,
     )
+
+
+def _wanted(request: Request, seen: list[Judgement]) -> list[Judgement]:
+    """What only the run shows, without what the configuration or a comment in the source refuses."""
+    wanted = run.wanted_by(_linting(request))
+    allowed = {}
+    for path in {judgement.finding.span.path for judgement in seen}:
+        reading = sources.read(path)
+        if isinstance(reading, Source):
+            allowed[path] = suppress.read(reading, wanted.catalog.meant)
+    return [j for j in seen if wanted.tells(j.finding, allowed.get(j.finding.span.path))]
+
+
+def _linting(request: Request) -> run.Request:
+    return run.Request(paths=request.paths, select=request.select, isolated=request.isolated)
 
 
 def _proofs(
@@ -198,7 +216,7 @@ def _proofs(
 
 def _findings(request: Request) -> Report:
     if request.findings is None:
-        return run.lint(run.Request(paths=request.paths, select=request.select, isolated=request.isolated))
+        return run.lint(_linting(request))
     try:
         text = Path(request.findings).read_text(encoding="utf-8")
         findings = [_finding(entry) for entry in json.loads(text)]

@@ -324,6 +324,8 @@ def proof(run: Recording, again: Recording) -> str:
     now = "None" if shown.now is None else f"{shown.now:.4g}"
     off = "" if shown.before is None or shown.now is None else f" (off by {100 * shown.difference:.3g} %)"
     more = f", and {len(changed) - 1} more change" if len(changed) > 1 else ""
+    if noise:
+        more += f"; two equal runs differ by up to {100 * noise:.2g} %"
     return (
         f"with it left out, the norm of the gradient of {name} is {now} instead of {was}{off} in step {first + 1}{more}"
     )

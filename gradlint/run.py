@@ -47,39 +47,52 @@ def check(*paths: str | os.PathLike[str]) -> list[Finding]:
 
 def lint(request: Request) -> Report:
     """The report on what `request` names.  Raises PathMissing, ConfigError, Unknown."""
-    paths = request.paths if request.stdin is None else [request.stdin_filename]
-    settings = config.default() if request.isolated else config.load(paths)
-    catalog = Catalog(tuple(rule.page for rule in rules()))
-    names = _selected(catalog, settings, request)
-    per_file = _per_file(catalog, settings)
-
-    found, findings = _sources(request, settings)
-    asked = [rule for rule in rules() if rule.name in names]
+    wanted = wanted_by(request)
+    found, findings = _sources(request, wanted.settings)
+    asked = [rule for rule in rules() if rule.name in wanted.names]
     findings += isolate.lint(found, asked)
 
     warnings: list[str] = []
     by_path = {source.path: source for source in found}
     allowed = {}
     for source in found:
-        allowed[source.path] = suppress.read(source, catalog.meant)
+        allowed[source.path] = suppress.read(source, wanted.catalog.meant)
         warnings += allowed[source.path].warnings
-    kept = [
-        finding
-        for finding in findings
-        # That gradlint failed is no one's to hide.
-        if finding.name == INTERNAL.name
-        or (
-            finding.name in names
-            and finding.name not in _refused(per_file, settings, finding.span.path)
-            and not (finding.span.path in allowed and finding in allowed[finding.span.path])
-        )
-    ]
+    kept = [finding for finding in findings if wanted.tells(finding, allowed.get(finding.span.path))]
     if not found and not findings and not request.force_exclude:
         warnings.append("no Python files found under the given paths")
     order = {path: number for number, path in enumerate(by_path)}
     kept.sort(key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message))
     checked = len(found) + len({finding.span.path for finding in findings} - by_path.keys())
     return Report(kept, by_path, checked, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which findings a run tells."""
+
+    settings: Config
+    catalog: Catalog
+    names: frozenset[str]
+    """The rules that are asked."""
+    per_file: list[tuple[GitIgnoreSpec, frozenset[str]]]
+
+    def tells(self, finding: Finding, allowed: suppress.Allowed | None) -> bool:
+        """Whether neither the selection nor a file's settings nor a comment of its file (`allowed`) refuses it."""
+        # That gradlint failed is no one's to hide.
+        return finding.name == INTERNAL.name or (
+            finding.name in self.names
+            and finding.name not in _refused(self.per_file, self.settings, finding.span.path)
+            and not (allowed is not None and finding in allowed)
+        )
+
+
+def wanted_by(request: Request) -> Wanted:
+    """What `request` and the project's configuration want to be told.  Raises ConfigError, Unknown."""
+    paths = request.paths if request.stdin is None else [request.stdin_filename]
+    settings = config.default() if request.isolated else config.load(paths)
+    catalog = Catalog(tuple(rule.page for rule in rules()))
+    return Wanted(settings, catalog, _selected(catalog, settings, request), _per_file(catalog, settings))
 
 
 def _selected(catalog: Catalog, settings: Config, request: Request) -> frozenset[str]:

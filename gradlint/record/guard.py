@@ -202,7 +202,7 @@ def _become(
         os.execvp(argv[0], argv)  # noqa: S606  # There is no shell in it.
     except BaseException as error:  # noqa: BLE001  # Nothing of this process may come back as a second guard.
         reason = getattr(error, "strerror", None) or str(error)
-        os.write(writer, b"\n" + json.dumps({"failed": reason}).encode())
+        os.write(writer, b"\n" + json.dumps({"failed": f"{argv[0]}: {reason}"}).encode())
     finally:
         os._exit(127)
 
