@@ -42,6 +42,9 @@ _QUESTIONS = frozenset(
 )
 # The calls that a fault which is left out of the run may be.
 NEUTRALISED = frozenset({"detach", "detach_", "data", "item", "__float__", "_set_grad_enabled", "tensor", "as_tensor"})
+_MOST_NODES = 400_000
+# Bytes of the journal: some thousand steps of a small model, some hundred of a large one.
+_MOST_WRITTEN = 256 << 20
 # Elements of a tensor that is copied to see what a hidden write changes.
 _MOST_COMPARED = 1 << 22
 # How many times the wanted steps are taken, and for how many seconds, while a place that is asked about has not run.
@@ -79,6 +82,8 @@ class Observer:
         self.finish = finish
         """Ends the process; called where the run has seen enough."""
         self.off = False
+        self.full = False
+        """The journal has grown so long that operations are no longer written down."""
         self.thread = threading.get_ident()
         self.kinds: dict[Any, tuple[int, str]] = {}
         self.tensors: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
@@ -91,8 +96,6 @@ class Observer:
         self.node_count = 0
         self.kept: set[int] = set()
         """The storages that some node kept, or that belong to a gradient or a parameter."""
-        self.told: set[int] = set()
-        """The tensors that the journal knows."""
         self.values: dict[int, tuple[Any, int]] = {}
         """Numbers and arrays that left torch, with the number of the event in which they did."""
         self.left = 0
@@ -318,7 +321,15 @@ class Observer:
             instead = self.neutralised(kind[1], arguments)
             if instead is not NotImplemented:
                 return instead
-        if kind[0] == SKIP or self.off or self.stepping or self.backward_depth or self.clearing or self.quiet:
+        if (
+            kind[0] == SKIP
+            or self.off
+            or self.full
+            or self.stepping
+            or self.backward_depth
+            or self.clearing
+            or self.quiet
+        ):
             return function(*arguments, **keywords)
         before: Any = None
         try:
@@ -788,6 +799,12 @@ class Observer:
                 memory(),
             )
             self.storages.forget_dead()
+            if len(self.nodes) > _MOST_NODES:
+                # The graphs of early steps are gone; where one is not, it is told again as a whole.
+                self.nodes = dict(list(self.nodes.items())[-_MOST_NODES // 2 :])
+            if self.journal.written > _MOST_WRITTEN and not self.full:
+                self.full = True
+                self.journal.add("note", "the run is long: operations are no longer written down, gradients still are")
             self.journal.release()
             self.journal.flush()
 
