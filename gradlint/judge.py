@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gradlint.record.read import PLACES, RecordedSite, Recording
@@ -96,8 +97,9 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         reason = "the value left torch here, and what became of it outside cannot be followed"
     elif not backwards:
         verdict, reason = Verdict.UNDECIDED, "the place ran, but no backward followed"
-    elif 0 < steps < rule.steps:
-        verdict, reason = Verdict.UNDECIDED, f"only {_counted(steps, 'step')} ran, and it takes {rule.steps} to tell"
+    elif trace.cut_short and 0 < _most_steps(recording) < rule.steps:
+        verdict = Verdict.UNDECIDED
+        reason = f"only {_counted(_most_steps(recording), 'step')} ran, and it takes {rule.steps} to tell"
     elif recording.error and not steps and recording.failures:
         verdict = Verdict.UNDECIDED
         reason = f"the program ended before its first step: {recording.error[0]}: {_first_line(recording.error[1])}"
@@ -105,6 +107,12 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         verdict = Verdict.REFUTED
         reason = f"did not happen in {_run_of(recording)}"
     return recording.rank, Judgement(finding, verdict, reason, (), evidence)
+
+
+def _most_steps(recording: Recording) -> int:
+    """The steps of the optimizer that stepped most, or those by hand."""
+    steps = Counter(id(step.optimizer) for step in recording.trace.told(Stepped))
+    return max(steps.values(), default=recording.steps)
 
 
 def _missing(finding: Finding, number: int, recording: Recording) -> Because | None:

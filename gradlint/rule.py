@@ -48,7 +48,7 @@ class Rule:
     alone: bool = True
     """Whether a run alone may say it; a short run may not get to what a rule misses."""
     steps: int = 0
-    """How many optimizer steps a run must take before it can say that it does not happen."""
+    """How many steps of one optimizer it takes to say that it does not happen."""
     raises: str = ""
     """A pattern of the error with which torch itself refuses the fault at its place; '' where it has none."""
 

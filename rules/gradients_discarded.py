@@ -14,6 +14,8 @@ from gradlint.trace import (
     leaves,
 )
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     waiting: list[tuple[Backward, list[Tensor]]] = []

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Backward, Site, Stored, Tensor, Trace, graph
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     backwards = [b for b in trace.told(Backward) if not b.assumed]

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import YES, Assigned, Backward, Built, Frame, Module, Site, Stepped, Tensor, Trace, graph, leaves
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     optimized = trace.optimized()

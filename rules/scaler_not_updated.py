@@ -7,6 +7,8 @@ raises = (
     r"has already been called since the last update|has already been called on this optimizer since the last update"
 )
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     last: dict[tuple[int, int, str], Scaler] = {}

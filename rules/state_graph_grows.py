@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from gradlint.rule import Claim, Reason
 from gradlint.trace import Backward, GradMode, Site, Stored, Trace, graph
 
+steps = 2
+
 
 def check(trace: Trace) -> Iterator[Claim]:
     # Who streams under no_grad somewhere knows what a graph costs, and a path past it says little.
