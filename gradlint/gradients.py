@@ -181,7 +181,7 @@ class _Builder:
         recording = self.recording
         return GradientReport(
             command=command,
-            device="cuda" if recording.cuda else "cpu",
+            device=recording.device,
             torch=recording.torch,
             layers=tuple(self.layers()),
             flows=tuple(self.flows()),

@@ -295,6 +295,8 @@ class Recording:
     python: str = ""
     torch: str = ""
     cuda: bool = False
+    device: str = "cpu"
+    """Where the parameters of the outermost module were at last."""
     ended: str = ""
     """'steps', 'end', 'exit', 'raised', 'interrupted'; '' where the process was cut off."""
     error: tuple[str, str] | None = None
@@ -1219,8 +1221,9 @@ class _Reader:
             place = self.last_return[0]
         self.tell(Returned(**self.where(site, call), module=module, called=called, outputs=states, place=place))
 
-    def on_tree(self, number: int, inner: list[Any], parameters: list[Any]) -> None:
+    def on_tree(self, number: int, inner: list[Any], parameters: list[Any], device: str = "") -> None:
         root = self.modules[number]
+        self.recording.device = device or self.recording.device
         if root not in self.recording.outermost:
             self.recording.outermost.append(root)
         by_name = {}

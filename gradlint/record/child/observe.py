@@ -1008,7 +1008,8 @@ class Observer:
             if compat.is_observable(p)
         ]
         inner = [(name, self.module(m)) for name, m in module.named_modules(remove_duplicate=False)]
-        self.journal.add("tree", self.module(module), inner, named)
+        device = next((p.device.type for p in module.parameters()), "")
+        self.journal.add("tree", self.module(module), inner, named, device)
         for one in module.modules():
             for name, value in one.__dict__.items():
                 if type(value) in (list, dict) and value and not name.startswith("_"):
