@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from gradlint.record.read import PLACES, RecordedSite, Recording
 from gradlint.rule import Because, Claim, Finding, Judgement, Rule, Verdict
 from gradlint.rules import rules
-from gradlint.trace import YES, Backward, Cut, Mutated, Span, Stepped, Tensor, leaves
+from gradlint.trace import YES, Backward, Cut, Made, Mutated, Span, Stepped, Tensor, leaves
 
 
 def judge(findings: Sequence[Finding], found: Sequence[Recording]) -> list[Judgement]:
@@ -95,6 +95,9 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
     ):
         verdict = Verdict.UNDECIDED
         reason = "the value left torch here, and what became of it outside cannot be followed"
+    elif rule.page.code.startswith("GL2") and _is_hidden(recording, finding.span):
+        verdict = Verdict.UNDECIDED
+        reason = "what was kept for backward is kept by hooks (checkpointing, offloading), and cannot be seen"
     elif not backwards:
         verdict, reason = Verdict.UNDECIDED, "the place ran, but no backward followed"
     elif trace.cut_short and 0 < _most_steps(recording) < rule.steps:
@@ -107,6 +110,19 @@ def _judge(finding: Finding, number: int, rule: Rule, recording: Recording) -> t
         verdict = Verdict.REFUTED
         reason = f"did not happen in {_run_of(recording)}"
     return recording.rank, Judgement(finding, verdict, reason, (), evidence)
+
+
+def _is_hidden(recording: Recording, span: Span) -> bool:
+    """Whether a write at `span` changed what an operation may have kept where it cannot be seen."""
+    written = {
+        id(m.storage): m.index for m in recording.trace.told(Mutated) if m.site.known and meets(m.site.span, span)
+    }
+    return bool(written and recording.hidden) and any(
+        made.index < written.get(id(tensor.storage), -1)
+        for made in recording.trace.told(Made)
+        if id(made.node) in recording.hidden
+        for tensor in (made.output, *(edge.tensor for edge in made.inputs))
+    )
 
 
 def _most_steps(recording: Recording) -> int:

@@ -135,7 +135,7 @@ def record(programs: Sequence[Program]) -> None:
             jobs.append({"plan": plan, "argv": command[1:], "cwd": cwd, "environments": _environments(program.ranks)})
         listed = Path(folder, "jobs.json")
         listed.write_text(json.dumps(jobs), encoding="utf-8")
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
         run = subprocess.run(
             [sys.executable, str(FORKS), str(listed)],
             capture_output=True,

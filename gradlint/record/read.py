@@ -328,6 +328,8 @@ class Recording:
     """Dotted names of parameters under the outermost module, by `id`."""
     away: list[Cut] = field(default_factory=list)
     """Cuts whose values left torch and did not come back as they were: what Python made of them is not known."""
+    hidden: set[int] = field(default_factory=set)
+    """Nodes by `id` of which hooks (checkpointing, offloading) keep what they saved, so that it cannot be seen."""
     files: set[str] = field(default_factory=set)
     """The files that ran instrumented, by absolute path."""
     sites: dict[str, set[RecordedSite]] = field(default_factory=dict)
@@ -544,6 +546,8 @@ class _Reader:
         self.nodes[number] = node
         self.pending.append((number, name, edges, saved))
         node.inputs = tuple(self.edge(kind, target) for kind, target in edges)
+        if any(not storage for _, storage, _ in saved):
+            self.recording.hidden.add(id(node))
         node.saved = tuple(
             Saved(self.storage(storage) if storage else Storage(), version, role, certain=True)
             for role, storage, version in saved
