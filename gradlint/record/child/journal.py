@@ -43,7 +43,7 @@ class Journal:
         """This process has something to say."""
         if self.held:
             self.held = False
-            if self.before is not None:
+            if self.before is not None and self.before[1]:
                 path, size = self.before
                 with open(path, "rb") as file:
                     self._write(file.read(size))

@@ -7,6 +7,7 @@ The program is told that there is one device.  Its own choices that hang on the 
 from __future__ import annotations
 
 import functools
+import importlib
 import types
 import weakref
 from collections.abc import Callable
@@ -260,8 +261,8 @@ def _modules() -> None:
 
     module.to = moved
     parallel: Any = torch.nn.parallel
-    # Without a device there is nothing to copy a model to.
-    parallel.data_parallel._get_available_device_type = lambda: None
+    # Without a device there is nothing to copy a model to.  `torch.nn.parallel.data_parallel` is the function in it.
+    importlib.import_module("torch.nn.parallel.data_parallel").__dict__["_get_available_device_type"] = lambda: None
     distributed = parallel.DistributedDataParallel
     init = distributed.__init__
 
