@@ -278,7 +278,7 @@ def consequence(rule: Rule, claim: Claim, recording: Recording) -> str:
     for failure in recording.failures if refuses else ():
         if re.search(refuses, failure.message):
             return f"torch raised {failure.kind}: {_first_line(failure.message)}"
-    if family == "GL3":
+    if rule.neutralise == "zero_grad":
         return _stale(claim, recording)
     first = recording.measured[0] if recording.measured else None
     none = [t for t, wants, norm in first.gradients if norm is None and wants] if first is not None else []
