@@ -1203,6 +1203,9 @@ class _Reader:
         self.tell(event)
         self.calls.append((module, event))
 
+    def on_calls(self, number: int, more: int) -> None:
+        self.modules[number].calls += more
+
     def on_returning(self, call: int, file: int, span: list[int]) -> None:
         self.places[call] = self.files[file].site(*span)
         self.last_return = self.files[file].site(*span), self.frames.get(call)

@@ -53,6 +53,8 @@ _PATIENCE_SECONDS = 60.0
 # How many steps a gradient scaler may skip, and how many backwards may come where there is nothing to step.
 _MOST_SKIPPED = 20
 _MOST_WITHOUT_STEPS = 50
+# How often the same is told between two backwards.
+_MOST_REPEATED = 500
 
 # A value that leaves torch: what Python makes of it has no graph.
 _LEAVES = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__"})
@@ -100,8 +102,8 @@ class Observer:
         """Numbers and arrays that left torch, with the number of the event in which they did."""
         self.left = 0
         self.faults = 0
-        self.forwards: list[tuple[int, tuple[int, int]]] = []
-        """The modules whose forward is running, each with the place of its call."""
+        self.forwards: list[tuple[int, tuple[int, int] | None]] = []
+        """The modules whose forward is running, each with the place of its call, where that was told."""
         self.stepping = 0
         self.stepping_depth = 0
         self.closures = 0
@@ -128,6 +130,13 @@ class Observer:
         self.plain_backwards = 0
         """Those that leave gradients in leaves, as `torch.autograd.grad` does not."""
         self.skipped = 0
+        self.repeated: dict[tuple[int, int, int], int] = {}
+        """How often each place was told since the last backward, for operations with a graph: by the number of the
+        site, and where it calls torch."""
+        self.untold = False
+        """Some operation with a graph was not told."""
+        self.called_since: dict[int, int] = {}
+        """How often each module was called since the last backward."""
         self.since: dict[int, int] = {}
         """How often each place was told since the last backward, for operations without gradient."""
         self.outermost: dict[int, weakref.ref[torch.nn.Module]] = {}
@@ -369,6 +378,7 @@ class Observer:
         if kind[0] == GRAD_MODE:
             return inputs, torch.is_grad_enabled()
         known: list[Any] = []
+        nodes = self.node_count
         for tensor in inputs:
             if not compat.is_observable(tensor):
                 known.append(None)
@@ -376,6 +386,9 @@ class Observer:
                 known.append(self.state(tensor))
             else:
                 known.append(tensor._version)
+        if self.untold and nodes != self.node_count:
+            # They belong to operations that were not told, not to this one.
+            self.journal.add("untold")
         alias = self.aliases.get(id(inputs[0])) if inputs else None
         hidden = alias is not None and alias() is inputs[0] and _writes(kind[1])
         if hidden and inputs[0].numel() <= _MOST_COMPARED:
@@ -510,6 +523,13 @@ class Observer:
             count = self.since[site.number] = self.since.get(site.number, 0) + 1
             if count > 200:
                 return
+        if graph and not mutated and site is not None:
+            # So does a rollout, of which a later backward may still go through some part.
+            where = site.number, id(frame.f_code), frame.f_lasti
+            count = self.repeated[where] = self.repeated.get(where, 0) + 1
+            if count > _MOST_REPEATED:
+                self.untold = True
+                return
         via = self.places.via
         if via in ("__init__", "reset_parameters") and not graph:
             return
@@ -622,6 +642,8 @@ class Observer:
                 self.backwards += 1
                 self.plain_backwards += grad_of is None
                 self.since.clear()
+                self.repeated.clear()
+                self.tell_calls()
             states = [self.state(t) for t in roots if isinstance(t, torch.Tensor)]
             names = None
             if grad_of is not None:
@@ -951,9 +973,13 @@ class Observer:
         if self.off or threading.get_ident() != self.thread or self.backward_depth:
             return
         with compat.no_torch_function():
+            number = self.module(module)
+            count = self.called_since[number] = self.called_since.get(number, 0) + 1
+            if count > _MOST_REPEATED:
+                self.forwards.append((number, None))
+                return
             site = self.here()
             known = [self.tensor(t) for t in tensors_in(arguments)[:32] if compat.is_observable(t)]
-            number = self.module(module)
             if not self.forwards and number not in self.outermost:
                 self.outermost[number] = weakref.ref(module)
                 self.tree(module)
@@ -969,11 +995,13 @@ class Observer:
             return
         with compat.no_torch_function():
             number = self.module(module)
-            at = 0, 0
+            at: tuple[int, int] | None = (0, 0)
             while self.forwards:
                 inner, at = self.forwards.pop()
                 if inner == number:
                     break
+            if at is None:
+                return
             outputs: list[Any] = []
             places_in(result, "", outputs, 3)
             states = [(place, self.state(t)) for place, t in outputs[:64] if compat.is_observable(t)]
@@ -981,6 +1009,7 @@ class Observer:
 
     def end(self) -> None:
         """What is written down last."""
+        self.tell_calls()
         self.trees()
         self.save()
 
@@ -991,6 +1020,13 @@ class Observer:
                 self.gradients.save()
             if self.neutral is not None:
                 self.journal.add("neutralised", self.neutral.times)
+
+    def tell_calls(self) -> None:
+        """The calls of modules that were counted only."""
+        for number, count in self.called_since.items():
+            if count > _MOST_REPEATED:
+                self.journal.add("calls", number, count - _MOST_REPEATED)
+        self.called_since.clear()
 
     @guarded
     def trees(self) -> None:

@@ -98,6 +98,10 @@ class Places:
             return False
         return path.startswith(self.roots) and not any(part in path for part in _ELSEWHERE)
 
+    def may_own(self, path: str) -> bool:
+        """Quickly, for the thousands of files of other packages."""
+        return path in self.named_files or not any(part in path for part in _ELSEWHERE)
+
     def code_of(self, code: CodeType) -> Code | None:
         known = self.codes.get(id(code))
         if known is None:

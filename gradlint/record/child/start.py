@@ -242,7 +242,7 @@ def prepare(plan: dict[str, Any]) -> Run:
 
     def get_code(self: Any, fullname: str) -> types.CodeType | None:
         path = self.get_filename(fullname)
-        if run.places.own_file(path) or run.places.own_file(os.path.realpath(path)):
+        if run.places.may_own(path) and (run.places.own_file(path) or run.places.own_file(os.path.realpath(path))):
             made = run.compiled(self.get_data(path), path)
             if made is not None:
                 return made
