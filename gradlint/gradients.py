@@ -193,6 +193,8 @@ class _Builder:
         )
 
     def notes(self) -> Iterator[str]:
+        if self.recording.by_hand and not self.trace.told(Stepped):
+            yield f"weights were changed by hand between backwards {self.recording.by_hand} times, by no optimizer"
         for failure in self.recording.failures:
             if failure.backward is not None:
                 yield "backward raised, so the gradients are those that had been computed by then"
@@ -245,7 +247,15 @@ class _Builder:
         outermost = self.recording.outermost
         inside = {id(m) for root in outermost for name, m in root.modules() if name}
         found = [root for root in outermost if id(root) not in inside]
-        return [root for root in found if any(True for _ in root.tensors())]
+        found = [root for root in found if any(True for _ in root.tensors())]
+        # A program may call `forward` itself, which nobody can see: what an optimizer holds is shown all the same.
+        seen = {id(tensor) for root in found for tensor in root.tensors()}
+        recorded = [module for module in self.trace.modules if isinstance(module, RecordedModule)]
+        inner = {id(child) for module in recorded for child in module.children.values()}
+        for module in recorded:
+            if id(module) not in inner and any(id(t) in self.holder and id(t) not in seen for t in module.tensors()):
+                found.append(module)
+        return found
 
     def layers(self) -> Iterator[Layer]:
         states = self.states()
@@ -287,9 +297,11 @@ class _Builder:
             for tensor, _, norm in measured.gradients:
                 seen.setdefault(id(tensor), []).append(norm)
         found: dict[int, tuple[Gradient, float | None, tuple[float | None, ...]]] = {}
+        holders = Counter(id(p) for o in self.trace.optimizers() for p in {id(p): p for p in o.parameters}.values())
         for key, norms in seen.items():
-            series = tuple(norms)
             there = [n for n in norms if n is not None]
+            # What one optimizer leaves alone has its turn with another one.
+            series = tuple(there if there and holders[key] > 1 else norms)
             if not there:
                 found[key] = Gradient.NONE, None, series
             elif any(not math.isfinite(n) for n in there):

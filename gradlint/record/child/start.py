@@ -153,7 +153,7 @@ class Run:
         if not self.done:
             self.done = True
             if self.observer is not None:
-                self.observer.trees()
+                self.observer.end()
                 self.observer.off = True
             self.journal.add("end", why)
             self.journal.flush()
