@@ -68,6 +68,8 @@ _UNSET = ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "ML
 _RANK = re.compile(r"^\[[^\]\n]*rank\d+\]: ?", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
+# What goes wrong while the interpreter shuts down is not why the program ended.
+_IGNORED = re.compile(r"^Exception ignored .*\n(?:" + _TRACEBACK.pattern + r"\n?)?", re.MULTILINE)
 _SIGNALLED = re.compile(r"Signal \d+ \((SIG[A-Z]+)\) received by PID")
 # Launchers say that a program failed by failing themselves.
 _ECHOES = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
@@ -115,6 +117,7 @@ class Ended:
     def error(self) -> str | None:
         """The program's own last word: the last line of its last traceback, or else the last line that it wrote."""
         text = _RANK.sub("", _COLOUR.sub("", self.tail).replace("\r\n", "\n"))
+        text = _IGNORED.sub("", text)
         raised = [line for line in _TRACEBACK.findall(text) if not line.startswith(_ECHOES)]
         if raised:
             return str(raised[-1]).strip()
