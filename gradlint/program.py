@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
 import libcst as cst
 
-from gradlint.shadow.chunks import Chunk
+from gradlint.shadow.chunks import Chunk, chunks
 
 
-@dataclass(eq=False, slots=True)
 class File:
-    path: str
-    module: str
-    """Its name as the last part of an import."""
-    chunks: list[Chunk] = field(default_factory=list)
+    """One file, cut into its statements when something first asks for them."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.module = path.rpartition("/")[2].removesuffix(".py")
+        """Its name as the last part of an import."""
+
+    @cached_property
+    def problem(self) -> Exception | None:
+        """Why the file cannot be read as Python, None where it can."""
+        try:
+            self.chunks  # noqa: B018 - only whether it works is asked
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return error
+        return None
+
+    @cached_property
+    def chunks(self) -> Sequence[Chunk]:
+        return chunks(self.path, self.text)
+
+    @cached_property
+    def bindings(self) -> Mapping[str, Sequence[Chunk]]:
+        """The names that the file's own statements bind, each with the statements to run for it."""
+        found: dict[str, list[Chunk]] = {}
+        for chunk in self.chunks:
+            # Statements that share a name belong together, with all that they bind.
+            groups = {id(group): group for name in chunk.binds if (group := found.get(name)) is not None}
+            group = [*(one for old in groups.values() for one in old), chunk]
+            for one in group:
+                found.update(dict.fromkeys(one.binds, group))
+        found.pop("*", None)
+        # Of definitions that follow each other under one name the last one counts.
+        return {name: group[-1:] if all(one.defines for one in group) else group for name, group in found.items()}
+
+    @cached_property
+    def _acted_on(self) -> frozenset[str]:
+        acting = [chunk.text for chunk in self.chunks if chunk.kind == "statement"]
+        acting += re.findall(r"^[ \t]+global[ \t]+(.+)", self.text, re.MULTILINE) if "global " in self.text else []
+        return frozenset(word for text in acting for word in re.findall(r"[^\W\d]\w*", text))
+
+    def touches(self, name: str) -> bool:
+        """Whether the file does something with `name` other than bind it once."""
+        return name in self._acted_on
 
 
 class Program:
@@ -27,12 +67,23 @@ class Program:
         self.files = {_parts(file.path): file for file in files}
         self.constants: dict[int, Any] = {}
         self.generators: dict[int, bool] = {}
-        self.empty = Chunk("", 1, "", "plain", "")
+        self.empty = Chunk("", 1, "", "names")
+        self.asked: dict[tuple[str, str, int], str] = {}
+        """The imports resolved since this was last emptied: importer, name and dots, and the path that was found."""
+        self._found: dict[tuple[str, str, int], File | None] = {}
 
     def find(self, dotted: str, importer: File | None, dots: int = 0) -> File | None:
         """The file that `dotted` names when `importer` imports it, as Python would find it from a folder above."""
         if importer is None or (not dots and dotted.partition(".")[0] == "torch"):
             return None
+        key = importer.path, dotted, dots
+        if key not in self._found:
+            self._found[key] = self._find(dotted, importer, dots)
+        found = self._found[key]
+        self.asked[key] = found.path if found is not None else ""
+        return found if found is not None and found.problem is None else None
+
+    def _find(self, dotted: str, importer: File, dots: int) -> File | None:
         folder = _parts(importer.path)[:-1]
         wanted = tuple(dotted.split(".")) if dotted else ()
         if dots:

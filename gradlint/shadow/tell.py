@@ -26,40 +26,29 @@ Faults = dict[str, Exception]
 """Files in which the teller itself failed, each with the first exception."""
 
 
-def tell(program: Program, faults: Faults) -> Iterator[list[Trace]]:
-    """The traces of each entry of `program`, entry by entry; what fails is put into `faults`, and the rest is told."""
+def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
+    """The traces of each entry of `file`, entry by entry; what fails is put into `faults`, and the rest is told.
+
+    Nothing that another file's entries have shown counts here, so what is told of a file depends on the file and
+    on what it imports, and on nothing else.
+    """
     choices = Choices(faults)
-    for file in program.files.values():
-        if any(chunk.kind == "statement" and _RUNS.search(chunk.text) for chunk in file.chunks):
-            yield from _entry(program, choices, file, None, None)
-    for file in program.files.values():
-        for chunk in reversed(file.chunks):
-            if chunk.kind == "def" and worth_telling(chunk.text):
-                node = next((s for s in chunk.body if isinstance(s, cst.FunctionDef)), None)
-                if node is not None and choices.untold(node):
-                    yield from _entry(program, choices, file, chunk, None)
-            elif chunk.kind == "class":
-                yield from _class_entries(program, choices, file, chunk)
+    if any(chunk.kind == "statement" and _RUNS.search(chunk.text) for chunk in file.chunks):
+        yield from _entry(program, choices, file, None, None)
+    for chunk in reversed(file.chunks):
+        if chunk.kind == "def" and worth_telling(chunk.text):
+            yield from _entry(program, choices, file, chunk, None)
+        elif chunk.kind == "class":
+            yield from _class_entries(program, choices, file, chunk)
 
 
 def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
     worth = {name for name, text in chunk.methods.items() if worth_telling(text)}
     if "forward" in chunk.methods and _WORTH_IN_MODULE.search(chunk.text):
         worth.add("forward")
-    if not worth:
-        return
-    node = next((s for s in chunk.body if isinstance(s, cst.ClassDef)), None)
-    if node is None:
-        return
-    methods = [s for s in node.body.body if isinstance(s, cst.FunctionDef)]
-    # What other methods call is told with them: the likely callers come first.
-    methods.sort(key=lambda m: _ORDER.get(m.name.value, 2))
-    for method in methods:
-        if method.name.value in worth - {"__init__"} and choices.untold(method):
-            yield from _entry(program, choices, file, chunk, method.name.value)
-    for method in methods:
-        if method.name.value == "__init__" and "__init__" in worth and id(method) not in choices.told:
-            yield from _entry(program, choices, file, chunk, "__init__")
+    # What other methods call is told with them: the likely callers come first, and the constructor last.
+    for name in sorted(worth, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))):
+        yield from _entry(program, choices, file, chunk, name)
 
 
 # What a rule can speak about by an entry of its own; everything else is told when something calls it.
@@ -101,7 +90,8 @@ def _entry(
         run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
         try:
-            _walk(run, file, chunk, method)
+            if not _walk(run, file, chunk, method, again=walk > 0):
+                break
         except (OutOfBudget, RecursionError):
             run.trace.complete = False
         except Raised:
@@ -118,30 +108,34 @@ def _entry(
         yield traces
 
 
-def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None) -> None:
-    run.chunk = file.chunks[0] if file.chunks else run.program.empty
+def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None, again: bool) -> bool:
+    """Tell one path; False where there is nothing that earlier entries have not told."""
+    run.chunk = file.chunks[0]
     if chunk is None:
         run.trace.whole_program = True
         run.file(file, main=True)
-        return
+        return True
     scope = run.file(file)
-    run.trace.events.clear()
     value = run.lookup_in(scope, chunk.defines)
-    run.chunk, run.scope = chunk, scope
+    if isinstance(value, Class) and method is not None:
+        function = value.names.get(method)
+    else:
+        function = value if method is None else None
+    if not isinstance(function, Function) or not (again or run.choices.untold(function)):
+        return False
+    if method == "__init__" and not again and id(function.node) in run.choices.told:
+        return False
+    run.trace.events.clear()
     node = chunk.body[0]
-    if method is None:
-        if isinstance(value, Function):
-            run.call_entry(value, None, node)
-        return
-    if not isinstance(value, Class):
-        return
-    _walk_method(run, value, method, node)
+    run.chunk, run.scope = chunk, scope
+    if isinstance(value, Class):
+        _walk_method(run, value, function, method or "", node)
+    else:
+        run.call_entry(function, None, node)
+    return True
 
 
-def _walk_method(run: Interpreter, cls: Class, method: str, node: cst.CSTNode) -> None:
-    function = cls.names.get(method)
-    if not isinstance(function, Function):
-        return
+def _walk_method(run: Interpreter, cls: Class, function: Function, method: str, node: cst.CSTNode) -> None:
     if method == "__init__":
         run.call_entry(function, torch.new_object(run, cls, node), node)
         return
