@@ -51,9 +51,15 @@ class File:
 
     @cached_property
     def _acted_on(self) -> frozenset[str]:
-        acting = [chunk.text for chunk in self.chunks if chunk.kind == "statement"]
-        acting += re.findall(r"^[ \t]+global[ \t]+(.+)", self.text, re.MULTILINE) if "global " in self.text else []
-        return frozenset(word for text in acting for word in re.findall(r"[^\W\d]\w*", text))
+        names = re.compile(r"[^\W\d]\w*")
+        found: set[str] = set()
+        for chunk in self.chunks:
+            if chunk.kind == "statement":
+                found |= {*names.findall(chunk.text)}.difference(chunk.binds)
+        if "global " in self.text:
+            for line in re.findall(r"^[ \t]+global[ \t]+(.+)", self.text, re.MULTILINE):
+                found.update(names.findall(line))
+        return frozenset(found)
 
     def touches(self, name: str) -> bool:
         """Whether the file does something with `name` other than bind it once."""

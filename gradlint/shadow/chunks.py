@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Chunk:
     """One top-level statement (or several that share a line), or the body of a method of a class."""
 
-    __slots__ = ("__dict__", "binds", "inner", "kind", "line", "methods", "outline", "path", "text")
+    __slots__ = ("__dict__", "binds", "imports", "inner", "kind", "line", "methods", "outline", "path", "text")
 
     def __init__(self, path: str, line: int, text: str, kind: str, binds: tuple[str, ...] = ()) -> None:
         self.path = path
@@ -37,6 +37,8 @@ class Chunk:
         """'def', 'class', 'method', 'import', 'names' (it only gives names a value) or 'statement'."""
         self.binds = binds
         """The names that running it binds."""
+        self.imports: list[tuple[int, str, str, str]] = []
+        """What it imports: dots, module, name ('*' for all names, '' for the module itself), and what that binds."""
         self.inner: list[Chunk | None] = []
         """The body of each method of a 'class', in order; None where it stands in the outline."""
         self.methods: dict[str, str] = {}
@@ -151,6 +153,8 @@ def chunks(path: str, text: str) -> list[Chunk]:
             kind = "names" if _only_binds(statement, defined) else "statement"
         binds.update(dict.fromkeys(_bound(statement)))
         chunk = Chunk(path, start, "".join(lines[start - 1 : end]), kind, tuple(binds))
+        if "import" in chunk.text:
+            chunk.imports = list(_imports(statement))
         found.append(chunk)
         last_end = max(end, last_end)
         if isinstance(statement, ast.ClassDef) and kind == "class":
@@ -217,6 +221,16 @@ def _calls(statement: ast.stmt, defined: set[str]) -> bool:
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in defined
         for node in ast.walk(statement)
     )
+
+
+def _imports(statement: ast.stmt) -> Iterator[tuple[int, str, str, str]]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.level, node.module or "", alias.name, alias.asname or alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield 0, alias.name, "", alias.asname or alias.name.partition(".")[0]
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

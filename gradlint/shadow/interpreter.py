@@ -279,7 +279,8 @@ class Interpreter(Autograd):
         told = len(self.trace.events)
         waiting = {bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names}
         try:
-            if not found.chunks[-1].defines and not scope.has_run and scope.file.touches(name):
+            variable = found.chunks[-1].kind in ("names", "statement")
+            if variable and not scope.has_run and scope.file.touches(name):
                 self.body(scope.file, scope)
             else:
                 self.at_top(scope, found.chunks)

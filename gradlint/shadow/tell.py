@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from gradlint import facts
 from gradlint.program import File, Program
-from gradlint.shadow import torch
+from gradlint.shadow import torch, worth
 from gradlint.shadow.chunks import Chunk
 from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
 from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
@@ -33,45 +31,22 @@ def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
     on what it imports, and on nothing else.
     """
     choices = Choices(faults)
-    if any(chunk.kind == "statement" and _RUNS.search(chunk.text) for chunk in file.chunks):
+    if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(program, file):
         yield from _entry(program, choices, file, None, None)
     for chunk in reversed(file.chunks):
-        if chunk.kind == "def" and worth_telling(chunk.text):
+        if chunk.kind == "def" and worth.in_function(chunk.text):
             yield from _entry(program, choices, file, chunk, None)
         elif chunk.kind == "class":
             yield from _class_entries(program, choices, file, chunk)
 
 
 def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
-    worth = {name for name, text in chunk.methods.items() if worth_telling(text)}
-    if "forward" in chunk.methods and _WORTH_IN_MODULE.search(chunk.text):
-        worth.add("forward")
+    told = {name for name, text in chunk.methods.items() if worth.in_function(text)}
+    if worth.in_module(chunk):
+        told.add("forward")
     # What other methods call is told with them: the likely callers come first, and the constructor last.
-    for name in sorted(worth, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))):
+    for name in sorted(told, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))):
         yield from _entry(program, choices, file, chunk, name)
-
-
-# What a rule can speak about by an entry of its own; everything else is told when something calls it.
-_WORTH = re.compile(
-    r"backward|detach|\.data\b|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_|state_dict\(\)"
-)
-_WORTH_IN_MODULE = re.compile(
-    r"[a-z0-9]_\(|[-+*/]=|\]\s*=[^=]|inplace|detach|\.data\b|requires?_grad|numpy|nn\.\w+\(.*\)\(|append\(|= \["
-    r"|Parameter|\d\s*=\s*nn|chunk\(|split\(|\.item\("
-)
-_BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
-_RUNS = re.compile(r"__main__|backward|\(")
-
-
-def worth_telling(text: str) -> bool:
-    """Whether a function may have a finding when it is told with unknown arguments."""
-    if _WORTH.search(text):
-        return True
-    for match in _BARE_CALL.finditer(text):
-        fact = facts.method(match[1]) or facts.function("torch." + match[1])
-        if fact is not None and fact.returns == "tensor" and not fact.mutates:
-            return True
-    return False
 
 
 _ORDER = {"fit": 0, "train": 0, "run": 0, "main": 0, "training_step": 1, "forward": 1}
