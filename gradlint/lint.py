@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradlint.faults import internal, why
+from gradlint.outcome import Outcome, merged
 from gradlint.program import File, Program
 from gradlint.rule import Because, Claim, Finding, Rule
 from gradlint.shadow.chunks import TooDeep
@@ -16,22 +16,17 @@ from gradlint.shadow.tell import tell
 from gradlint.trace import Site, Span, Trace
 
 if TYPE_CHECKING:
+    from gradlint.imports import Question
     from gradlint.sources import Source
+
+# So many characters of files are linted before what was parsed is forgotten.  A tree takes fifty times its text.
+_MOST_PARSED = 3_000_000
+
 
 def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
     """The findings of `rules` in `sources`, in the order of their places."""
     linter = Linter(sources, rules)
-    return merged(linter.file(source.path).findings for source in sources)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one file's entries."""
-
-    findings: tuple[Finding, ...]
-    """In this file or in one that it imports."""
-    asked: dict[tuple[str, str, int], str]
-    """The imports that were resolved: importer, name and dots, and the path that was found, '' for none."""
+    return merged(linter.file(source.path) for source in sources)
 
 
 class Linter:
@@ -39,31 +34,29 @@ class Linter:
 
     def __init__(self, sources: Sequence[Source], rules: Sequence[Rule]) -> None:
         self.rules = rules
-        self.files = {source.path: File(source.path, source.text) for source in sources}
-        self.program = Program(self.files.values())
+        self.program = Program(File(source.path, source.text) for source in sources)
+        self._parsed = 0
 
     def file(self, path: str) -> Outcome:
         """Tell the entries of the file at `path`."""
-        file = self.files[path]
-        self.program.asked = asked = {}
+        file = self.program.files[path]
+        self._parsed += len(file.text)
+        if self._parsed > _MOST_PARSED:
+            self.program.forget()
+            self._parsed = len(file.text)
+        asked: dict[Question, str] = {}
+        self.program.asked = asked
         problem = unreadable(file)
         if problem is not None:
             return Outcome((problem,), asked)
         claims = Claims(self.rules)
         failed: dict[str, Exception] = {}
+        cut: list[str] = []
         for traces in tell(self.program, file, failed):
             claims.hear(traces)
+            cut += [trace.entry for trace in traces if not trace.complete][:1]
         faults = [internal(path, why(error)) for path, error in failed.items()]
-        return Outcome((*faults, *claims.findings()), asked)
-
-
-def merged(findings: Iterable[Iterable[Finding]]) -> list[Finding]:
-    """All findings in the order of their places; of two by one rule at one place the first, in the order given."""
-    kept: dict[tuple[str, Span], Finding] = {}
-    for some in findings:
-        for finding in some:
-            kept.setdefault((finding.name, finding.span), finding)
-    return sorted(kept.values(), key=lambda f: (f.span, f.code, f.message))
+        return Outcome((*faults, *claims.findings()), asked, tuple(cut))
 
 
 class Claims:

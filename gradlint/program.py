@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any
 
 import libcst as cst
 
+from gradlint.imports import Imports, Question
 from gradlint.shadow.chunks import Chunk, chunks
 
 
@@ -21,6 +21,11 @@ class File:
         self.text = text
         self.module = path.rpartition("/")[2].removesuffix(".py")
         """Its name as the last part of an import."""
+
+    def forget(self) -> None:
+        """Let go of what was parsed; it is parsed again where it is needed again."""
+        for name in ("chunks", "bindings"):
+            vars(self).pop(name, None)
 
     @cached_property
     def problem(self) -> Exception | None:
@@ -70,44 +75,29 @@ class Program:
     """The files of one run.  Imports are resolved among them alone: nothing is read from disk."""
 
     def __init__(self, files: Iterable[File]) -> None:
-        self.files = {_parts(file.path): file for file in files}
+        self.files = {file.path: file for file in files}
+        self.imports = Imports(self.files)
         self.constants: dict[int, Any] = {}
         self.generators: dict[int, bool] = {}
         self.empty = Chunk("", 1, "", "names")
-        self.asked: dict[tuple[str, str, int], str] = {}
-        """The imports resolved since this was last emptied: importer, name and dots, and the path that was found."""
-        self._found: dict[tuple[str, str, int], File | None] = {}
+        self.asked: dict[Question, str] = {}
+        """The imports resolved since this was last emptied, each with the path that was found."""
 
     def find(self, dotted: str, importer: File | None, dots: int = 0) -> File | None:
-        """The file that `dotted` names when `importer` imports it, as Python would find it from a folder above."""
-        if importer is None or (not dots and dotted.partition(".")[0] == "torch"):
+        """The file that `dotted` names when `importer` imports it."""
+        if importer is None:
             return None
-        key = importer.path, dotted, dots
-        if key not in self._found:
-            self._found[key] = self._find(dotted, importer, dots)
-        found = self._found[key]
-        self.asked[key] = found.path if found is not None else ""
+        question = importer.path, dotted, dots
+        path = self.asked[question] = self.imports.find(question)
+        found = self.files[path] if path else None
         return found if found is not None and found.problem is None else None
 
-    def _find(self, dotted: str, importer: File, dots: int) -> File | None:
-        folder = _parts(importer.path)[:-1]
-        wanted = tuple(dotted.split(".")) if dotted else ()
-        if dots:
-            roots = [folder[: len(folder) - (dots - 1)]] if dots - 1 <= len(folder) else []
-        else:
-            # A folder inside a package is never where an absolute import starts.
-            above = [folder[:n] for n in range(len(folder), -1, -1)]
-            above = [parent for parent in above if (*parent, "__init__.py") not in self.files]
-            roots = [root for parent in above for root in (parent, (*parent, "src"))]
-        for root in roots:
-            if wanted:
-                found = self.files.get((*root, *wanted[:-1], wanted[-1] + ".py"))
-                if found is not None and found is not importer:
-                    return found
-            found = self.files.get((*root, *wanted, "__init__.py"))
-            if found is not None:
-                return found
-        return None
+    def forget(self) -> None:
+        """Let go of all that was parsed."""
+        for file in self.files.values():
+            file.forget()
+        self.constants.clear()
+        self.generators.clear()
 
     def yields(self, function: cst.FunctionDef) -> bool:
         """Whether a function is a generator."""
@@ -115,10 +105,6 @@ class Program:
         if known is None:
             known = self.generators[id(function)] = _yields(function)
         return known
-
-
-def _parts(path: str) -> tuple[str, ...]:
-    return tuple(part for part in PurePosixPath(path.replace("\\", "/")).parts if part != ".")
 
 
 def _yields(function: cst.FunctionDef) -> bool:

@@ -163,7 +163,8 @@ def chunks(path: str, text: str) -> list[Chunk]:
 
 
 def _first_line(statement: ast.stmt) -> int:
-    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
 def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:

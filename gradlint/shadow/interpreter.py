@@ -254,7 +254,10 @@ class Interpreter(Autograd):
         for chunk in file.chunks:
             if not chunk.defines:
                 self.at_top(scope, [chunk])
-            elif scope.names.get(chunk.defines).__class__ not in (Class, Function) or len(file.bindings[chunk.defines]) > 1:
+            elif (
+                scope.names.get(chunk.defines).__class__ not in (Class, Function)
+                or len(file.bindings[chunk.defines]) > 1
+            ):
                 # A name that was rebound above must be the definition again from here on.
                 scope.names[chunk.defines] = Pending(scope, chunk.defines, [chunk])
 
@@ -277,7 +280,9 @@ class Interpreter(Autograd):
         outer = self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped
         self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing = self.root, (), True, None, False
         told = len(self.trace.events)
-        waiting = {bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names}
+        waiting = {
+            bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names
+        }
         try:
             variable = found.chunks[-1].kind in ("names", "statement")
             if variable and not scope.has_run and scope.file.touches(name):
@@ -291,7 +296,9 @@ class Interpreter(Autograd):
         finally:
             if not self.trace.whole_program:
                 del self.trace.events[told:]
-            self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped = outer
+            self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped = (
+                outer
+            )
         return scope.names.setdefault(name, Symbol(name))
 
     # -- statements
@@ -554,9 +561,7 @@ class Interpreter(Autograd):
 
     def run_FunctionDef(self, node: Any) -> None:
         inner = self.chunk.deferred.get(id(node)) if self.chunk.inner else None
-        function: Value = Function(
-            node, inner or self.chunk, self.scope, node.name.value, deferred=inner is not None
-        )
+        function: Value = Function(node, inner or self.chunk, self.scope, node.name.value, deferred=inner is not None)
         self.defaults(function, node.params)
         if self.scope.is_class:
             function.cls = self.scope.names.get("@class")

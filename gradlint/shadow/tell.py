@@ -31,7 +31,9 @@ def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
     on what it imports, and on nothing else.
     """
     choices = Choices(faults)
-    if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(program, file):
+    if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(
+        program, file
+    ):
         yield from _entry(program, choices, file, None, None)
     for chunk in reversed(file.chunks):
         if chunk.kind == "def" and worth.in_function(chunk.text):
@@ -45,7 +47,9 @@ def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk)
     if worth.in_module(chunk):
         told.add("forward")
     # What other methods call is told with them: the likely callers come first, and the constructor last.
-    for name in sorted(told, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))):
+    for name in sorted(
+        told, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))
+    ):
         yield from _entry(program, choices, file, chunk, name)
 
 

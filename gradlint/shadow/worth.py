@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 
 from gradlint import facts
 from gradlint.program import File, Program
@@ -36,8 +36,12 @@ _WORTH_IN_FORWARD = re.compile(
 )
 # A list, tuple or dict that may hold layers: not a row of constants, nor of `dict(...)`.
 _CALL = r"(?:\n|[^\n]*(?:\w\(|\bfor\b))"
-_FILLED_AT_ONCE = rf"[\[{{(](?!\s*dict\(){_CALL}|(?:list|dict|tuple|sorted|reversed|deque|OrderedDict)\((?!\s*\)){_CALL}"
-_PLAIN = rf"\s*(?::[^=\n]*)?=\s*(?:\[\s*\]|\{{\s*\}}|(?:list|dict|OrderedDict|deque)\(\)|defaultdict\(|{_FILLED_AT_ONCE})"
+_FILLED_AT_ONCE = (
+    rf"[\[{{(](?!\s*dict\(){_CALL}|(?:list|dict|tuple|sorted|reversed|deque|OrderedDict)\((?!\s*\)){_CALL}"
+)
+_PLAIN = (
+    rf"\s*(?::[^=\n]*)?=\s*(?:\[\s*\]|\{{\s*\}}|(?:list|dict|OrderedDict|deque)\(\)|defaultdict\(|{_FILLED_AT_ONCE})"
+)
 _PLAIN_LOCAL = re.compile(rf"^[ \t]+(\w+){_PLAIN}", re.MULTILINE)
 _PLAIN_ATTRIBUTE = re.compile(rf"self\.(\w+){_PLAIN}")
 _HELD = re.compile(r"self\.\w+[^=\n]*=\s*(?:list\(|tuple\()?(\w+)\)?[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -62,7 +66,7 @@ _WORTH_IN_PROGRAM = re.compile(
 )
 
 
-@cache
+@lru_cache(4096)
 def in_function(text: str) -> bool:
     """Whether a function may have a finding when it is told with unknown arguments."""
     return _WORTH.search(text) is not None or _drops(text)
@@ -115,7 +119,14 @@ def _made_of_parameter(text: str) -> bool:
             depth += {"(": 1, ")": -1}.get(text[at], 0)
             at += 1
         follows = text[at:].lstrip(" \t")[:1]
-        if (match[1] is None and ":" not in follows and "," not in follows) or follows in (".", "*", "/", "+", "-", "@"):
+        if (match[1] is None and ":" not in follows and "," not in follows) or follows in (
+            ".",
+            "*",
+            "/",
+            "+",
+            "-",
+            "@",
+        ):
             return True
     return False
 
@@ -156,12 +167,13 @@ def in_program(program: Program, file: File) -> bool:
                 continue
             seen.add((id(chunk), bound, wanted))
             makes = makes or (not dots and base.partition(".")[0] == "torch")
-            name = wanted if name == "*" else name
-            for found in (program.find(base, here, dots), program.find(f"{base}.{name}" if base else name, here, dots)):
+            inner = wanted if name == "*" else name
+            for dotted in (base, f"{base}.{inner}" if base else inner):
+                found = program.find(dotted, here, dots)
                 if found is not None:
                     # A name that the file does not bind itself may come from what it imports all names of.
-                    bindings = found.bindings.get(name) or [one for one in found.chunks if not name or "*" in one.binds]
-                    todo += [(found, one, name) for one in bindings]
+                    every = [one for one in found.chunks if not inner or "*" in one.binds]
+                    todo += [(found, one, inner) for one in found.bindings.get(inner, every)]
     return makes and drops
 
 
@@ -173,7 +185,7 @@ _TEXT = re.compile(
 _NAMES_IN_TEXTS = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|import_module|__dict__|attrgetter)\b")
 
 
-@cache
+@lru_cache(4096)
 def words(text: str) -> frozenset[str]:
     """The names that a text may use; those in its strings too where it looks names up by strings."""
     if not _NAMES_IN_TEXTS.search(text):
