@@ -31,7 +31,7 @@ STACK = 512 * 1024 * 1024
 _LEAST_TEXT = 100_000
 # Trees and traces are many small objects that live long: to look for garbage as often as Python does by default
 # takes a third of the time.
-_GARBAGE = 50_000, 20, 100
+_GARBAGE = 500_000, 5, 20
 
 
 def lint(

@@ -176,6 +176,7 @@ _COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     cst.GreaterThanEqual: ("ge", operator.ge),
 }
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_ABSENT: Any = object()
 _NAMED_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -1112,13 +1113,18 @@ class Interpreter(Autograd):
         return method(self, node) if method is not None else Symbol()
 
     def eval_Name(self, node: Any) -> Value:
-        return self.lookup(node.value)
+        name = node.value
+        scope = self.scope
+        value = scope.names.get(name, _ABSENT)
+        if value is _ABSENT or value.__class__ is Pending or name in scope.declared_global:
+            return self.lookup_in(scope, name)
+        return value
 
     def constant(self, node: Any) -> Value:
         constants = self.program.constants
         if id(node) not in constants:
             try:
-                constants[id(node)] = node.evaluated_value
+                constants[id(node)] = _written(node)
             except (ValueError, SyntaxError):
                 constants[id(node)] = Symbol()
         return constants[id(node)]
@@ -1987,6 +1993,17 @@ class Interpreter(Autograd):
         arguments = [*given, *(self.argument(p) for p in names)]
         keywords = {p.name.value: self.argument(p) for p in params.kwonly_params}
         return self.enter_function(function, arguments, keywords, node, open_arguments=True)
+
+
+def _written(node: Any) -> Value:
+    """The value of a literal.  The plain ones are read here: libcst compiles each."""
+    text = node.value
+    if isinstance(node, cst.Integer) and text.isdecimal() and (text[0] != "0" or text == "0"):
+        return int(text)
+    if isinstance(node, cst.SimpleString) and text[0] in "'\"" and "\\" not in text:
+        quotes = 3 if text[:3] in ('"' * 3, "'" * 3) and len(text) >= 6 else 1
+        return text[quotes:-quotes]
+    return node.evaluated_value
 
 
 def dotted_name(node: Any) -> str:

@@ -36,14 +36,14 @@ def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
     ):
         yield from _entry(program, choices, file, None, None)
     for chunk in reversed(file.chunks):
-        if chunk.kind == "def" and worth.in_function(chunk.text):
+        if chunk.kind == "def" and worth.in_function(chunk.text, file.text):
             yield from _entry(program, choices, file, chunk, None)
         elif chunk.kind == "class":
             yield from _class_entries(program, choices, file, chunk)
 
 
 def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
-    told = {name for name, text in chunk.methods.items() if worth.in_function(text)}
+    told = {name for name, text in chunk.methods.items() if worth.in_function(text, chunk.text)}
     if worth.in_module(chunk):
         told.add("forward")
     # What other methods call is told with them: the likely callers come first, and the constructor last.

@@ -15,19 +15,21 @@ from gradlint.program import File, Program
 from gradlint.shadow.chunks import Chunk
 
 # Gradients and graphs: what a rule can say of a function that is called with unknown arguments.
-_GRADIENTS = (
-    r"backward|detach|\.data\b|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_|state_dict\(\)"
-)
+_GRADIENTS = r"backward|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_"
+# What says something only where gradients are computed or used too.
+_VALUES = r"detach|\.data\b|state_dict\(\)"
+_TRAINS = re.compile(r"backward|autograd|\.step\(")
 # An iterator that has a name can be read twice.
 _ITERATORS = (
     r"=\s*(?:zip|map|filter|iter|reversed|enumerate)\(|=\s*[\w.]+\.(?:named_)?(?:parameters|modules|children|buffers)\("
     r"|=\s*\([^\n=]*\bfor\b"
 )
 _WORTH = re.compile(_GRADIENTS)
+_WORTH_IN_TRAINING = re.compile(_VALUES)
 _BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
 _GRAD_ATTRIBUTE = r"\.(?:r\w*gra\w*|trainable|needs?_grad)\s*=[^=]"
 _WORTH_IN_FORWARD = re.compile(
-    rf"{_GRADIENTS}|{_ITERATORS}|{_GRAD_ATTRIBUTE}"
+    rf"{_GRADIENTS}|{_ITERATORS}|{_GRAD_ATTRIBUTE}|\.data\b"
     # Changes in place: a method or function of that name, `x += y`, `x[i] = y`, `out=`.
     r"|[a-z0-9]_\(|[-+*/@%&|^]=|^[ \t]*[A-Za-z_][\w.]*\[[^\n]*\]\s*=[^=]|\bout="
     # Layers that are made, and loops over parameters.
@@ -61,17 +63,19 @@ _WORTH_IN_CONSTRUCTOR = re.compile(
 _ATTRIBUTE = re.compile(r"self\.(\w+)(?:\s*:[^=\n]+)?\s*=[^=]")
 _USE = re.compile(r"\b[^\W\d]\w*\b(?!\s*=[^=])")
 _WORTH_IN_PROGRAM = re.compile(
-    rf"{_GRADIENTS}|{_ITERATORS}|[a-z0-9]_\(|Parameter|\bnn\.|\boptim\b|inplace|parameters\(|checkpoint\("
+    rf"{_GRADIENTS}|{_VALUES}|{_ITERATORS}|[a-z0-9]_\(|Parameter|\bnn\.|\boptim\b|inplace|parameters\(|checkpoint\("
     rf"|{_GRAD_ATTRIBUTE}"
 )
 
 
+def in_function(text: str, around: str) -> bool:
+    """Whether a function in the class or file `around` may have a finding when its arguments are unknown."""
+    if _WORTH.search(text) or _drops(text):
+        return True
+    return _WORTH_IN_TRAINING.search(text) is not None and _TRAINS.search(around) is not None
+
+
 @lru_cache(4096)
-def in_function(text: str) -> bool:
-    """Whether a function may have a finding when it is told with unknown arguments."""
-    return _WORTH.search(text) is not None or _drops(text)
-
-
 def _drops(text: str) -> bool:
     """Whether the result of a pure operation may be dropped."""
     for match in _BARE_CALL.finditer(text):
