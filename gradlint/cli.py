@@ -182,7 +182,8 @@ def check(
     for entry in report.cut if verbose else ():
         _complain(f"{entry} used up its budget; what is left of it stays unknown", "note")
     if report.unlinted:
-        _complain(f"interrupted: {report.unlinted} files were not linted", "warning")
+        files = "1 file was" if report.unlinted == 1 else f"{report.unlinted} files were"
+        _complain(f"interrupted: {files} not linted", "warning")
     _tell(report, output_format, output_file)
     names = {finding.name for finding in report.findings}
     if report.unlinted:

@@ -26,7 +26,7 @@ _ITERATORS = (
 )
 _WORTH = re.compile(_GRADIENTS)
 _WORTH_IN_TRAINING = re.compile(_VALUES)
-_BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
+_BARE_CALL = re.compile(r"^[ \t]*[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
 _GRAD_ATTRIBUTE = r"\.(?:r\w*gra\w*|trainable|needs?_grad)\s*=[^=]"
 _WORTH_IN_FORWARD = re.compile(
     rf"{_GRADIENTS}|{_ITERATORS}|{_GRAD_ATTRIBUTE}|\.data\b"
