@@ -39,8 +39,8 @@ class Cost(NamedTuple):
     """In MB, of the largest of its processes."""
 
 
-def cost(command: list[str], folder: Path, cache: str) -> Cost | None:
-    """What one run cost; None where it failed to run at all."""
+def cost(command: list[str], cache: str) -> Cost | None:
+    """What one run cost; None where it failed to run at all.  It runs in the cache's folder, where no module is."""
     environment = os.environ | {
         "XDG_CACHE_HOME": cache,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -55,7 +55,7 @@ def cost(command: list[str], folder: Path, cache: str) -> Cost | None:
         "sys.exit(run.returncode if run.returncode not in range(64) else 0)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, *command], check=False, capture_output=True, text=True, env=environment, cwd=folder
+        [sys.executable, "-c", code, *command], check=False, capture_output=True, text=True, env=environment, cwd=cache
     )
     return Cost(*json.loads(run.stdout)) if run.returncode == 0 else None
 
@@ -99,8 +99,8 @@ def compare(folder: Path, rounds: int, slow: bool) -> None:
                 if command is None or (number and best.get(name, Cost(0, 0, 0)).wall > 60 and not slow):
                     continue
                 if number == 0 and name.endswith("warm"):
-                    cost(command, folder, cache)
-                spent = cost(command, folder, cache)
+                    cost(command, cache)
+                spent = cost(command, cache)
                 if spent is not None and (name not in best or spent.cpu < best[name].cpu):
                     best[name] = spent
     measure = best["gradlint, cold, one job"]
@@ -151,7 +151,7 @@ def _growth(what: str, sizes: list[int], write: Callable[[int, Path], None], rou
         for _ in range(rounds):
             for folder in best:
                 command = [sys.executable, "-m", "gradlint", "check", "--isolated", "--no-cache", "--jobs", "1"]
-                spent = cost([*command, str(folder)], folder, place)
+                spent = cost([*command, str(folder)], place)
                 best[folder] = min(best[folder], spent.cpu if spent is not None else float("inf"))
     each = [(best[folder] - best[empty]) / size for size, folder in zip(sizes, folders, strict=True)]
     for size, one in zip(sizes, each, strict=True):

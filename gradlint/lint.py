@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gradlint.sources import Source
 
 # So many characters of files are linted before what was parsed is forgotten.  A tree takes fifty times its text.
-_MOST_PARSED = 3_000_000
+_MOST_PARSED = 1_000_000
 
 
 def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
@@ -43,6 +44,8 @@ class Linter:
         self._parsed += len(file.text)
         if self._parsed > _MOST_PARSED:
             self.program.forget()
+            # Traces and trees point at themselves in circles.
+            gc.collect()
             self._parsed = len(file.text)
         asked: dict[Question, str] = {}
         self.program.asked = asked

@@ -189,7 +189,7 @@ _TEXT = re.compile(
 _NAMES_IN_TEXTS = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|import_module|__dict__|attrgetter)\b")
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def words(text: str) -> frozenset[str]:
     """The names that a text may use; those in its strings too where it looks names up by strings."""
     if not _NAMES_IN_TEXTS.search(text):
