@@ -47,12 +47,18 @@ class File:
         for chunk in self.chunks:
             # Statements that share a name belong together, with all that they bind.
             groups = {id(group): group for name in chunk.binds if (group := found.get(name)) is not None}
-            group = [*(one for old in groups.values() for one in old), chunk]
-            for one in group:
+            group = max(groups.values(), key=len, default=[])
+            joined = [chunk, *(one for other in groups.values() if other is not group for one in other)]
+            group += joined
+            for one in joined:
                 found.update(dict.fromkeys(one.binds, group))
         found.pop("*", None)
-        # Of definitions that follow each other under one name the last one counts.
-        return {name: group[-1:] if all(one.defines for one in group) else group for name, group in found.items()}
+        for group in {id(group): group for group in found.values()}.values():
+            group.sort(key=lambda chunk: chunk.line)
+            if all(chunk.defines for chunk in group):
+                # Of definitions that follow each other under one name the last one counts.
+                del group[:-1]
+        return found
 
     @cached_property
     def _acted_on(self) -> frozenset[str]:

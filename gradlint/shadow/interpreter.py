@@ -102,7 +102,9 @@ class Choices:
         """The functions that some walk has entered."""
         self.kept: list[object] = []
         self.imported: dict[str, Scope] = {}
-        """The names of files whose body has run as an import: one run serves every entry but a main program."""
+        """The names of imported files: one run of a file's statements serves every entry but a main program."""
+        self.left = 0
+        """How many steps all entries together may still take."""
 
     def untold(self, function: Function) -> bool:
         """Whether nothing has entered a function, or some side of an `if` in it is still to be seen."""

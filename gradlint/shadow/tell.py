@@ -18,6 +18,9 @@ _MOST_PATHS = 10
 _STEPS = 90_000
 """For all paths of one entry together."""
 _STEPS_OF_A_PATH = 40_000
+_STEPS_OF_A_FILE = 1_000_000
+_STEPS_PER_CHARACTER = 30
+"""So many more a long file has: what one line can cause is bounded, and so is what a file costs for its length."""
 
 
 Faults = dict[str, Exception]
@@ -31,6 +34,7 @@ def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
     on what it imports, and on nothing else.
     """
     choices = Choices(faults)
+    choices.left = _STEPS_OF_A_FILE + _STEPS_PER_CHARACTER * len(file.text)
     if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(
         program, file
     ):
@@ -60,12 +64,15 @@ def _entry(
     program: Program, choices: Choices, file: File, chunk: Chunk | None, method: str | None
 ) -> Iterator[list[Trace]]:
     traces = []
-    left = _STEPS if chunk is None else _STEPS // 2
+    left = min(_STEPS if chunk is None else _STEPS // 2, choices.left)
+    name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
+    if left <= 0:
+        yield [Trace(entry=name, complete=False)]
+        return
     for walk in range(_MOST_PATHS):
         choices.fresh = choices.turning = False
         choices.odd = walk % 2 == 1
         choices.turned.clear()
-        name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
         run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
         try:
@@ -81,6 +88,7 @@ def _entry(
         run.forget()
         traces.append(run.trace)
         left -= given - max(run.steps, 0)
+        choices.left -= given - max(run.steps, 0)
         if left <= 0 or not (choices.fresh or (walk == 0 and choices.turning)):
             break
     if traces:

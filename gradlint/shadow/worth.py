@@ -153,6 +153,7 @@ def _stems(name: str) -> set[tuple[str, str]]:
 def in_program(program: Program, file: File) -> bool:
     """Whether what a file runs may have a finding: whether anything that it reaches has a word that says so."""
     seen: set[int | tuple[int, str, str]] = set()
+    named: set[tuple[str, str]] = set()
     makes = drops = False
     todo = [(file, chunk, "") for chunk in file.chunks if chunk.kind in ("statement", "names")]
     while todo and not (makes and drops):
@@ -165,7 +166,9 @@ def in_program(program: Program, file: File) -> bool:
                 return True
             # A tensor whose operation's result is dropped must come from somewhere.
             drops = drops or _drops(chunk.text)
-            todo += [(here, one, word) for word in words(chunk.text) for one in here.bindings.get(word, ())]
+            new = {word for word in words(chunk.text) if (here.path, word) not in named}
+            named.update((here.path, word) for word in new)
+            todo += [(here, one, word) for word in new for one in here.bindings.get(word, ())]
         for dots, base, name, bound in chunk.imports:
             if (chunk.kind == "import" and bound not in (wanted, "*")) or (id(chunk), bound, wanted) in seen:
                 continue
