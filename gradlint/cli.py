@@ -5,9 +5,11 @@ Commands import what they need when they run: `--version` and `--help` answer at
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 CLEAN, FOUND, USAGE, FAULT = range(4)
 """The exit codes: nothing found, something found, a usage or configuration error, gradlint itself failed."""
+INTERRUPTED = 130
+"""The exit code of a run that the user stopped, as shells have it."""
 
 
 class Format(str, Enum):
@@ -60,6 +64,8 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001  # the last stop before a traceback
         import traceback
 
@@ -137,13 +143,16 @@ def check(
         bool, typer.Option("--force-exclude", help="Apply `exclude` to the named files too.")
     ] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")] = False,
-    no_cache: Annotated[  # noqa: ARG001  # there is no cache yet; scripts may ask for none already
-        bool, typer.Option("--no-cache", help="Neither read nor write a cache.")
-    ] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the cache.")] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="How many processes lint.  [default: as many as pay]")
+    ] = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was not followed to its end.")] = False,
 ) -> None:
     """Lint files and folders.
 
-    Exits 0 with no findings, 1 with findings, 2 on a usage or configuration error, 3 where gradlint failed.
+    Exits 0 with no findings, 1 with findings, 2 on a usage or configuration error, 3 where gradlint failed, 130
+    where it was interrupted, with what was found so far.
     """
     from gradlint import run
     from gradlint.config import ConfigError
@@ -163,18 +172,52 @@ def check(
         force_exclude=force_exclude,
         stdin=sys.stdin.buffer.read() if given == [run.STDIN] else None,
         stdin_filename=stdin_filename or run.STDIN,
+        jobs=jobs,
+        cache=not no_cache,
     )
     try:
-        report = run.lint(request)
+        with contextlib.closing(_Progress()) as progress:
+            report = run.lint(request, progress.show)
     except (PathMissing, ConfigError, Unknown) as error:
         _refuse(error)
     for warning in report.warnings:
         _complain(warning, "warning")
+    for entry in report.cut if verbose else ():
+        _complain(f"{entry} used up its budget; what is left of it stays unknown", "note")
+    if report.unlinted:
+        files = "1 file was" if report.unlinted == 1 else f"{report.unlinted} files were"
+        _complain(f"interrupted: {files} not linted", "warning")
     _tell(report, output_format, output_file)
     names = {finding.name for finding in report.findings}
+    if report.unlinted:
+        raise typer.Exit(INTERRUPTED)
     if INTERNAL.name in names:
         raise typer.Exit(FAULT)
     raise typer.Exit(FOUND if names and not exit_zero else CLEAN)
+
+
+class _Progress:
+    """A bar on the terminal's standard error, for runs of more than a second; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._bar: Any = None
+
+    def show(self, done: int, total: int) -> None:
+        if not sys.stderr.isatty() or time.monotonic() - self._since < 1:
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.add_task("linting")
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def _tell(report: Report, output_format: Format, file: Path | None) -> None:
@@ -418,6 +461,14 @@ def _fields(page: Page) -> dict[str, str]:
         "since": page.since,
         "title": page.title,
     }
+
+
+@app.command()
+def clean() -> None:
+    """Remove the cache."""
+    from gradlint import cache
+
+    cache.clean()
 
 
 @app.command()

@@ -2,49 +2,64 @@
 
 from __future__ import annotations
 
-import ast
+import gc
 import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gradlint.faults import internal, why
+from gradlint.outcome import Outcome, merged
 from gradlint.program import File, Program
 from gradlint.rule import Because, Claim, Finding, Rule
-from gradlint.shadow.chunks import chunks
+from gradlint.shadow.chunks import TooDeep
 from gradlint.shadow.tell import tell
 from gradlint.trace import Site, Span, Trace
 
 if TYPE_CHECKING:
+    from gradlint.imports import Question
     from gradlint.sources import Source
 
-# CPython refuses more than 200 nested brackets; libcst dies of a few thousand.
-_DEEPEST_NESTING = 200
+# So many characters of files are linted before what was parsed is forgotten.  A tree takes fifty times its text.
+_MOST_PARSED = 1_000_000
 
 
 def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
     """The findings of `rules` in `sources`, in the order of their places."""
-    findings: list[Finding] = []
-    files = []
-    for source in sources:
-        problem = unreadable(source.path, source.text)
+    linter = Linter(sources, rules)
+    return merged(linter.file(source.path) for source in sources)
+
+
+class Linter:
+    """Lints the files of one run one by one.  What is found by one does not depend on the others having been linted."""
+
+    def __init__(self, sources: Sequence[Source], rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.program = Program(File(source.path, source.text) for source in sources)
+        self._parsed = 0
+
+    def file(self, path: str) -> Outcome:
+        """Tell the entries of the file at `path`."""
+        file = self.program.files[path]
+        self._parsed += len(file.text)
+        if self._parsed > _MOST_PARSED:
+            self.program.forget()
+            # Traces and trees point at themselves in circles.
+            gc.collect()
+            self._parsed = len(file.text)
+        asked: dict[Question, str] = {}
+        self.program.asked = asked
+        problem = unreadable(file)
         if problem is not None:
-            findings.append(problem)
-        else:
-            files.append(
-                File(
-                    source.path,
-                    source.path.rpartition("/")[2].removesuffix(".py"),
-                    chunks(source.path, source.text),
-                )
-            )
-    claims = Claims(rules)
-    failed: dict[str, Exception] = {}
-    for traces in tell(Program(files), failed):
-        claims.hear(traces)
-    findings += [internal(path, why(error)) for path, error in failed.items()]
-    return sorted([*findings, *claims.findings()], key=lambda f: (f.span, f.code, f.message))
+            return Outcome((problem,), asked)
+        claims = Claims(self.rules)
+        failed: dict[str, Exception] = {}
+        cut: list[str] = []
+        for traces in tell(self.program, file, failed):
+            claims.hear(traces)
+            cut += [trace.entry for trace in traces if not trace.complete][:1]
+        faults = [internal(path, why(error)) for path, error in failed.items()]
+        return Outcome((*faults, *claims.findings()), asked, tuple(cut))
 
 
 class Claims:
@@ -86,51 +101,23 @@ class Claims:
         ]
 
 
-def unreadable(path: str, text: str) -> Finding | None:
+def unreadable(file: File) -> Finding | None:
     """The finding for a file that cannot be told, None where it can."""
-    depth = deepest_nesting(text)
-    if depth is not None:
-        return Finding(
-            "too-deep",
-            "GL002",
-            "error",
-            Span(path, depth, 1, depth, 2),
-            f"more than {_DEEPEST_NESTING} nested brackets",
-        )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(text, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    except SyntaxError as error:
+    path, error = file.path, file.problem
+    if error is None:
+        return None
+    if isinstance(error, TooDeep):
+        return Finding("too-deep", "GL002", "error", Span(path, error.line, 1, error.line, 2), str(error))
+    if isinstance(error, SyntaxError):
         line, column = error.lineno or 1, error.offset or 1
         end_line, end_column = error.end_lineno or line, error.end_offset or column + 1
         if (end_line, end_column) <= (line, column):
             end_line, end_column = line, column + 1
         span = Span(path, line, max(column, 1), end_line, end_column)
         return Finding("syntax-error", "GL001", "error", span, f"syntax error: {error.msg}")
-    except (RecursionError, MemoryError):
+    if isinstance(error, (RecursionError, MemoryError)):
         return Finding("too-deep", "GL002", "error", Span(path, 1, 1, 1, 2), "nested too deeply to be read")
-    except ValueError as error:
-        return Finding("syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}")
-    return None
-
-
-def deepest_nesting(text: str) -> int | None:
-    """The line at which brackets nest too deeply, None where they do not.  Strings are not told apart."""
-    if text.count("(") + text.count("[") + text.count("{") <= _DEEPEST_NESTING:
-        return None
-    depth = 0
-    line = 1
-    for char in text:
-        if char in "([{":
-            depth += 1
-            if depth > _DEEPEST_NESTING * 4:
-                return line
-        elif char in ")]}":
-            depth = max(0, depth - 1)
-        elif char == "\n":
-            line += 1
-    return None
+    return Finding("syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}")
 
 
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from gradlint import config, isolate, selection, sources, suppress
+from gradlint import config, selection, sources, suppress
+from gradlint.cache import Cache
 from gradlint.config import Config
 from gradlint.faults import INTERNAL
+from gradlint.outcome import Outcome, merged
 from gradlint.report import Report
-from gradlint.rule import Finding
+from gradlint.rule import Finding, Rule
 from gradlint.rules import rules
 from gradlint.selection import Catalog
 from gradlint.sources import Excludes, Source
@@ -34,6 +37,13 @@ class Request:
     stdin: bytes | None = None
     """The content of the one file named `-`."""
     stdin_filename: str = STDIN
+    jobs: int = 0
+    """How many processes lint; 0: as many as pay."""
+    cache: bool = False
+    """Read and write the cache."""
+
+
+Progress = Callable[[int, int], None]
 
 
 def check(*paths: str | os.PathLike[str]) -> list[Finding]:
@@ -45,12 +55,17 @@ def check(*paths: str | os.PathLike[str]) -> list[Finding]:
     return lint(Request([os.fspath(path) for path in paths] or ["."])).findings
 
 
-def lint(request: Request) -> Report:
-    """The report on what `request` names.  Raises PathMissing, ConfigError, Unknown."""
+def lint(request: Request, progress: Progress | None = None) -> Report:
+    """The report on what `request` names.  Raises PathMissing, ConfigError, Unknown.
+
+    `progress` is called with the number of files that are done and of all; what it raises stops the run, as an
+    interrupt does, and the report is of what was found so far.
+    """
     wanted = wanted_by(request)
     found, findings = _sources(request, wanted.settings)
     asked = [rule for rule in rules() if rule.name in wanted.names]
-    findings += isolate.lint(found, asked)
+    outcomes = _outcomes(request, found, asked, progress)
+    findings += merged(outcomes[source.path] for source in found if source.path in outcomes)
 
     warnings: list[str] = []
     by_path = {source.path: source for source in found}
@@ -64,7 +79,37 @@ def lint(request: Request) -> Report:
     order = {path: number for number, path in enumerate(by_path)}
     kept.sort(key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message))
     checked = len(found) + len({finding.span.path for finding in findings} - by_path.keys())
-    return Report(kept, by_path, checked, warnings)
+    unlinted = len(found) - len(outcomes)
+    cut = [f"{path}: `{entry}`" for path, outcome in outcomes.items() for entry in outcome.cut]
+    return Report(kept, by_path, checked - unlinted, warnings, unlinted, cut)
+
+
+def _outcomes(
+    request: Request, found: Sequence[Source], asked: Sequence[Rule], progress: Progress | None
+) -> dict[str, Outcome]:
+    """What came of each file, from the cache where it knows; of fewer files where the user stops the run."""
+    outcomes: dict[str, Outcome] = {}
+    cache = Cache(found, [rule.name for rule in asked]) if request.cache and found else None
+    if cache is not None:
+        outcomes = {source.path: known for source in found if (known := cache.get(source.path)) is not None}
+    todo = [source.path for source in found if source.path not in outcomes]
+    if not todo:
+        return outcomes
+    from gradlint import isolate
+
+    with (
+        contextlib.closing(isolate.lint(found, asked, todo, request.jobs)) as told,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        for path, outcome in told:
+            outcomes[path] = outcome
+            if cache is not None:
+                cache.put(path, outcome)
+            if progress is not None:
+                progress(len(outcomes), len(found))
+    if cache is not None:
+        cache.save()
+    return outcomes
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pytest
 import gradlint.lint
 import gradlint.run
 from gradlint import cli
+from gradlint.outcome import Outcome
 from gradlint.page import Page
 from gradlint.rule import Because, Finding, Rule
 from gradlint.sources import Source
@@ -77,7 +78,7 @@ class Command:
 
     def analyse(self) -> None:
         """Puts the real analysis in place of the pretended one; the rules stay silent."""
-        self.monkeypatch.setattr("gradlint.lint.lint", real_lint)
+        self.monkeypatch.setattr("gradlint.lint.Linter", RealLinter)
 
     def write(self, files: Mapping[str, str | bytes]) -> None:
         """Writes the files under the current folder."""
@@ -97,41 +98,51 @@ class Command:
         return Result(code if isinstance(code, int) else 0, out, err)
 
 
-real_lint = gradlint.lint.lint
+RealLinter = gradlint.lint.Linter
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+def command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Command:
     """The command in an empty folder, with the pretended rules and analysis."""
+    cache = tmp_path_factory.mktemp("cache")
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gradlint.cache.folder", lambda: cache)
     rules = tuple(Rule(page, lambda _: ()) for page in PAGES)
     monkeypatch.setattr("gradlint.run.rules", lambda: rules)
     monkeypatch.setattr("gradlint.rules.rules", lambda: rules)
-    monkeypatch.setattr("gradlint.lint.lint", pretended_lint)
+    monkeypatch.setattr("gradlint.lint.Linter", PretendedLinter)
     return Command(monkeypatch, capsys)
 
 
-def pretended_lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
+class PretendedLinter:
     """Finds `# find name message`, with every `# because text` of the run as its reasons."""
-    pages = {rule.name: rule.page for rule in rules}
-    findings: list[Finding] = []
-    reasons: list[Because] = []
-    for source in sources:
-        for number, line in enumerate(source.text.split("\n"), 1):
-            match = _MARK.match(line)
-            if match is None:
-                continue
-            code = match["code"]
-            column = len(code) - len(code.lstrip()) + 1
-            span = Span(source.path, number, column, number, len(code) + 1)
+
+    def __init__(self, sources: Sequence[Source], rules: Sequence[Rule]) -> None:
+        self.pages = {rule.name: rule.page for rule in rules}
+        self.sources = {source.path: source for source in sources}
+
+    def file(self, path: str) -> Outcome:
+        because = tuple(
+            Because(span, match["what"])
+            for source in self.sources.values()
+            for match, span in marks(source)
+            if match["verb"] == "because"
+        )
+        findings: list[Finding] = []
+        for match, span in marks(self.sources[path]):
             word, _, rest = match["what"].partition(" ")
-            if match["verb"] == "because":
-                reasons.append(Because(span, match["what"]))
-            elif match["verb"] == "find" and word in pages:
-                page = pages[word]
-                findings.append(Finding(word, page.code, page.severity, span, rest or "found", (), "something else"))
+            if match["verb"] == "find" and word in self.pages:
+                page = self.pages[word]
+                findings.append(
+                    Finding(word, page.code, page.severity, span, rest or "found", because, "something else")
+                )
             elif match["verb"] == "kill":
                 faulthandler.disable()
                 signal.raise_signal(signal.SIGSEGV)
@@ -141,8 +152,15 @@ def pretended_lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Fin
                 raise ZeroDivisionError(match["what"])
             elif match["verb"] == "recurse":
                 recurse(0)
-    because = tuple(reasons)
-    return [Finding(f.name, f.code, f.severity, f.span, f.message, because, f.instead) for f in findings]
+        return Outcome(tuple(findings), {})
+
+
+def marks(source: Source) -> Iterator[tuple[re.Match[str], Span]]:
+    """What the comments of a source ask for, and the code before each."""
+    for number, line in enumerate(source.text.split("\n"), 1):
+        if match := _MARK.match(line):
+            code = match["code"]
+            yield match, Span(source.path, number, len(code) - len(code.lstrip()) + 1, number, len(code) + 1)
 
 
 def recurse(depth: int) -> int:

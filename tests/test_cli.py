@@ -220,22 +220,6 @@ def test_faults_stay_with_their_files(command: Command, verb: str) -> None:
     assert faults == ["f2.py", "f7.py"]
 
 
-def test_faults_of_files_together(command: Command) -> None:
-    files: dict[str, str | bytes] = {f"f{number}.py": ERROR for number in range(7)}
-    command.write(files | {"f1.py": "x  # with\n", "f5.py": "x  # with\n"})
-    command.monkeypatch.setattr("gradlint.lint.lint", fails_on_two)
-    result = command("check", "--output-format", "concise")
-    assert result.code == 3
-    assert [line.split(":")[0] for line in result.out.splitlines() if "internal-error" in line] == ["f5.py"]
-
-
-def fails_on_two(sources: list[object], rules: list[object]) -> list[object]:
-    """Fails where two sources meet that are innocent alone."""
-    if sum("# with" in str(source) for source in sources) > 1:
-        raise ValueError(rules)
-    return []
-
-
 @pytest.mark.parametrize(
     ("content", "finding"),
     [

@@ -9,7 +9,6 @@ import random
 import re
 import sysconfig
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,14 +21,18 @@ from gradlint import isolate
 from gradlint.faults import why
 from gradlint.isolate import STACK
 from gradlint.lint import lint
+from gradlint.program import Program
 from gradlint.rules import rules
+from gradlint.shadow.interpreter import Choices, Interpreter
 from gradlint.sources import Source
 
 EVERYTHING = "GRADLINT_FUZZ_EVERYTHING" in os.environ
 """Set, the sweeps take all files and many more programs; they run for hours."""
 
+WORTH = "\nimport torch\ntorch.ones(1).abs()\n"
+"""Makes what the file runs worth telling."""
 RUN = "\nif __name__ == '__main__':\n    print()\n"
-"""Makes the whole file worth telling."""
+"""Makes the file one that runs something."""
 TORCH = "import torch\nfrom torch import nn\n"
 
 
@@ -107,8 +110,10 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_odd_shapes(name: str) -> None:
     """Told by a worker, whose death would be a fault too."""
-    said = isolate.lint([Source("odd.py", SHAPES[name] + RUN)], rules())
-    assert [finding.message for finding in said if finding.name == "internal-error"] == []
+    said = isolate.lint([Source("odd.py", SHAPES[name] + RUN)], rules(), ["odd.py"])
+    assert [
+        finding.message for _, outcome in said for finding in outcome.findings if finding.name == "internal-error"
+    ] == []
 
 
 # -- programs of this repository, mangled
@@ -217,18 +222,30 @@ FEW, MANY = 300, 3_000
 
 
 @pytest.mark.parametrize("what", GROWING)
-def test_time_grows_with_the_source(what: str) -> None:
-    """Ten times the source takes about ten times the time, or less where a budget ends the telling."""
+def test_steps_grow_with_the_source(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times the source takes at most ten times the interpreted steps, and less where a budget ends the telling."""
+    spent = 0
 
-    def seconds(count: int) -> float:
-        text = GROWING[what](count)
-        before = time.process_time()
-        assert faults(text) == []
-        return time.process_time() - before
+    class Counted(Interpreter):
+        def forget(self) -> None:
+            nonlocal spent
+            super().forget()
+            spent += self.given - max(self.steps, 0)
 
-    limit = max(0.1, seconds(FEW)) * MANY / FEW * 3
-    # The machine may be busy with other things: the faster of two counts.
-    assert seconds(MANY) < limit or seconds(MANY) < limit
+        def __init__(self, program: Program, choices: Choices, entry: str, steps: int) -> None:
+            super().__init__(program, choices, entry, steps)
+            self.given = steps
+
+    monkeypatch.setattr("gradlint.shadow.tell.Interpreter", Counted)
+
+    def steps(count: int) -> int:
+        nonlocal spent
+        spent = 0
+        assert faults(GROWING[what](count) + WORTH) == []
+        return spent
+
+    few = steps(FEW)
+    assert 0 < steps(MANY) <= max(few, 100) * MANY / FEW * 1.15
 
 
 # -- what is installed

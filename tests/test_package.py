@@ -72,6 +72,7 @@ def test_the_child_needs_nothing_but_torch() -> None:
         ("pygls", {"gradlint/lsp.py"}),
         ("rich", {"gradlint/cli.py"}),
         ("pathspec", {"gradlint/run.py", "gradlint/sources.py"}),
+        ("platformdirs", {"gradlint/cache.py"}),
     ],
 )
 def test_each_dependency_has_a_home(package: str, homes: set[str]) -> None:
@@ -119,14 +120,19 @@ def loaded(*arguments: str) -> set[str]:
     return set(run.stdout.rpartition("LOADED ")[2].split())
 
 
-def test_commands_import_what_they_need(tmp_path: Path) -> None:
+def test_commands_import_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.py"
     file.write_text("import torch\nx = torch.ones(3)\n")
     heavy = {"libcst", "rich", "torch", "pygls", "pathspec", "hypothesis", "numpy"}
     assert not loaded("--version") & heavy
     assert not loaded("--help") & heavy
     assert not loaded("doctor") & {"libcst", "torch"}
-    assert not loaded("check", "--isolated", str(file)) & {"torch", "rich", "pygls", "numpy"}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file.write_text("import torch\nx = torch.ones(3)\nx.abs()\n")
+    check = ("check", "--isolated", "--output-format", "concise", str(file))
+    assert not loaded(*check) & {"torch", "rich", "pygls", "numpy"}
+    # The second run knows from the cache what the first one found.
+    assert not loaded(*check) & {"torch", "rich", "pygls", "numpy", "libcst", "multiprocessing"}
 
 
 def test_importing_the_package_imports_nothing_of_it() -> None:

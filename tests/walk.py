@@ -17,7 +17,6 @@ from typing import NamedTuple
 import libcst as cst
 
 from gradlint.program import File, Program
-from gradlint.shadow.chunks import chunks
 from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
 from gradlint.shadow.values import Dict, List, Set, Symbol
 from gradlint.trace import MAYBE, NO, YES, Known, Tensor, Trace
@@ -240,7 +239,7 @@ def _of_shadow(run: Interpreter, value: object) -> Seen:
 
 def tell(source: str, looks: Iterable[Look] = (), most_paths: int = MOST_PATHS) -> list[Path]:
     """The paths that the shadow teller takes through `source` as a program."""
-    file = File("program.py", "program", chunks("program.py", source))
+    file = File("program.py", source)
     program = Program([file])
     choices = Choices({})
     by_line: dict[int, list[tuple[Look, cst.BaseExpression]]] = defaultdict(list)

@@ -23,6 +23,10 @@ class Report:
     """How many files were looked at, unreadable ones included."""
     warnings: Sequence[str] = field(default_factory=list)
     """What the user should know of the run itself."""
+    unlinted: int = 0
+    """How many files the run was stopped before."""
+    cut: Sequence[str] = ()
+    """What used up its budget of interpreted steps, so that a part of it stays unknown."""
 
     def cell(self, span: Span) -> tuple[int | None, Span]:
         """The notebook cell that `span` is in and the span within it; no cell in a plain file."""

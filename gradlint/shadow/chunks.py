@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,31 +18,43 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from gradlint.trace import Site, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class Chunk:
-    """One top-level statement (or several that share a line)."""
+    """One top-level statement (or several that share a line), or the body of a method of a class."""
 
-    __slots__ = ("__dict__", "defines", "kind", "line", "methods", "path", "text")
+    __slots__ = ("__dict__", "binds", "imports", "inner", "kind", "line", "methods", "outline", "path", "text")
 
-    def __init__(self, path: str, line: int, text: str, kind: str, defines: str) -> None:
+    def __init__(self, path: str, line: int, text: str, kind: str, binds: tuple[str, ...] = ()) -> None:
         self.path = path
         self.line = line
         """The line of the file at which the chunk begins."""
         self.text = text
+        self.outline = text
+        """What is parsed: of a 'class', all but the bodies of its methods."""
         self.kind = kind
-        """'def', 'class', 'plain' (imports and assignments) or 'statement'."""
-        self.defines = defines
-        """The name that a 'def' or 'class' binds."""
+        """'def', 'class', 'method', 'import', 'names' (it only gives names a value) or 'statement'."""
+        self.binds = binds
+        """The names that running it binds."""
+        self.imports: list[tuple[int, str, str, str]] = []
+        """What it imports: dots, module, name ('*' for all names, '' for the module itself), and what that binds."""
+        self.inner: list[Chunk | None] = []
+        """The body of each method of a 'class', in order; None where it stands in the outline."""
         self.methods: dict[str, str] = {}
         """The text of each method of a 'class'."""
+
+    @property
+    def defines(self) -> str:
+        """The name that a 'def' or 'class' binds, '' for other chunks."""
+        return self.binds[0] if self.kind in ("def", "class") else ""
 
     @cached_property
     def module(self) -> cst.Module:
         # libcst takes a form feed at the start of a line for indentation.
+        text = re.sub(r"^\f+", "", self.outline, flags=re.MULTILINE) if "\f" in self.outline else self.outline
         try:
-            return cst.parse_module(re.sub(r"^\f+", "", self.text, flags=re.MULTILINE))
+            return cst.parse_module(text)
         except cst.ParserSyntaxError:
             # Python reads it and libcst does not (`(x): int = 1`): what it says stays unknown.
             return cst.parse_module("")
@@ -49,6 +62,18 @@ class Chunk:
     @cached_property
     def body(self) -> Sequence[cst.CSTNode]:
         return self.module.body
+
+    @cached_property
+    def function(self) -> cst.FunctionDef | None:
+        """The function that a 'method' holds, None where libcst cannot read it."""
+        return next((s for line in self.body for s in _block(line) if isinstance(s, cst.FunctionDef)), None)
+
+    @cached_property
+    def deferred(self) -> dict[int, Chunk]:
+        """Where the bodies of a class's methods are, by the `id` of the method in the outline."""
+        cls = next((s for s in self.body if isinstance(s, cst.ClassDef)), None) if self.inner else None
+        methods = [s for s in _block(cls) if isinstance(s, cst.FunctionDef)] if cls is not None else []
+        return {id(node): chunk for node, chunk in zip(methods, self.inner, strict=False) if chunk is not None}
 
     @cached_property
     def sites(self) -> dict[int, ShadowSite]:
@@ -67,15 +92,9 @@ class Chunk:
         return found
 
 
-def _calls(statement: ast.stmt, defined: set[str]) -> bool:
-    """Whether a top-level statement calls something that its own file defines."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in defined
-        for node in ast.walk(statement)
-    )
-
-
-_DEFINES_NOTHING_THAT_RUNS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Pass)
+def _block(node: cst.CSTNode | None) -> Sequence[cst.CSTNode]:
+    """The statements of a compound statement."""
+    return node.body.body if isinstance(node, (cst.ClassDef, cst.If)) else ()
 
 
 class ShadowSite(Site):
@@ -96,34 +115,177 @@ class ShadowSite(Site):
         return Span(self.chunk.path, start.line + above, start.column + 1, end.line + above, end.column + 1)
 
 
+class TooDeep(ValueError):
+    """Brackets nest deeper than the parsers can take; `line` says where."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"more than {_DEEPEST_NESTING} nested brackets")
+        self.line = line
+
+
 def chunks(path: str, text: str) -> list[Chunk]:
-    """The top-level statements of `text`, in order.  Raises SyntaxError where `ast` does."""
-    tree = ast.parse(text)
-    lines = text.splitlines(keepends=True)
+    """The top-level statements of `text`, in order.  Raises TooDeep, and what `ast.parse` raises."""
+    depth = _deepest_nesting(text)
+    if depth is not None:
+        raise TooDeep(depth)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text, path)
+    lines = [line + "\n" for line in text.split("\n")]
     defined = {s.name for s in tree.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
     found: list[Chunk] = []
     last_end = 0
     for statement in tree.body:
-        decorators = getattr(statement, "decorator_list", [])
-        start = min([statement.lineno, *(d.lineno for d in decorators)])
-        end = statement.end_lineno or statement.lineno
+        start, end = _first_line(statement), statement.end_lineno or statement.lineno
+        binds: dict[str, None] = {}
         if start <= last_end and found:
             # Statements that share a line stay together.
             previous = found.pop()
-            start, kind, defines = previous.line, "statement", ""
+            start, kind = previous.line, "statement"
+            binds = dict.fromkeys(previous.binds)
         elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            kind, defines = "def", statement.name
+            kind = "def"
         elif isinstance(statement, ast.ClassDef):
-            kind, defines = "class", statement.name
+            kind = "class"
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            kind = "import"
         else:
-            kind, defines = "statement", ""
-        chunk = Chunk(path, start, "".join(lines[start - 1 : end]), kind, defines)
+            kind = "names" if _only_binds(statement, defined) else "statement"
+        binds.update(dict.fromkeys(_bound(statement)))
+        chunk = Chunk(path, start, "".join(lines[start - 1 : end]), kind, tuple(binds))
+        if "import" in chunk.text:
+            chunk.imports = list(_imports(statement))
         found.append(chunk)
         last_end = max(end, last_end)
         if isinstance(statement, ast.ClassDef) and kind == "class":
-            for method in statement.body:
-                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    chunk.methods[method.name] = "".join(lines[method.lineno - 1 : method.end_lineno])
-        elif isinstance(statement, _DEFINES_NOTHING_THAT_RUNS) and not _calls(statement, defined):
-            chunk.kind = "plain"
+            _defer(chunk, statement, lines)
     return found
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
+
+
+def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
+    """Leave the bodies of a class's methods out of its outline."""
+    outline = lines[chunk.line - 1 : cls.end_lineno]
+    last = 0
+    for method in cls.body:
+        if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            last = method.end_lineno or last
+            continue
+        start, end, body = _first_line(method), method.end_lineno or method.lineno, _first_line(method.body[0])
+        text = "".join(lines[start - 1 : end])
+        chunk.methods[method.name] = text
+        if start <= last or not lines[body - 1][: method.body[0].col_offset].isspace():
+            # What shares a line with something else stays where it is.
+            chunk.inner.append(None)
+        else:
+            # A block around it keeps every column, and one line before it keeps the lines.
+            inner = Chunk(chunk.path, start - 1, text, "method", (method.name,))
+            inner.outline = "if 1:\n" + text
+            chunk.inner.append(inner)
+            indent = lines[body - 1][: method.body[0].col_offset]
+            outline[body - chunk.line : end - chunk.line + 1] = [f"{indent}...\n", *["\n"] * (end - body)]
+        last = end
+    chunk.outline = "".join(outline)
+
+
+def _only_binds(statement: ast.stmt, defined: set[str]) -> bool:
+    """Whether a top-level statement does nothing but give names a value, so that it can wait until one is read."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        # What the file itself defines may do anything when it is called.
+        return all(_is_name(target) for target in targets) and not _calls(statement, defined)
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    if isinstance(statement, ast.Try):
+        parts = [*statement.body, *statement.orelse, *statement.finalbody]
+    elif isinstance(statement, ast.If):
+        parts = [*statement.body, *statement.orelse]
+    else:
+        inert = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass, ast.Raise)
+        return isinstance(statement, inert)
+    return all(_only_binds(part, defined) for part in parts)
+
+
+def _is_name(target: ast.expr) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return all(_is_name(element) for element in target.elts)
+    return isinstance(target, ast.Name)
+
+
+def _calls(statement: ast.stmt, defined: set[str]) -> bool:
+    """Whether a statement calls something that its own file defines."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in defined
+        for node in ast.walk(statement)
+    )
+
+
+def _imports(statement: ast.stmt) -> Iterator[tuple[int, str, str, str]]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.level, node.module or "", alias.name, alias.asname or alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield 0, alias.name, "", alias.asname or alias.name.partition(".")[0]
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that a top-level statement binds."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield "*" if node.name == "*" else node.asname or node.name.partition(".")[0]
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            yield node.id
+    elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+        yield node.name
+    for name in _BINDING.get(type(node), ()):
+        parts = getattr(node, name)
+        for part in parts if isinstance(parts, list) else [parts] if parts is not None else ():
+            yield from _bound(part)
+
+
+# Where the names are that a statement binds; what binds none is not walked.
+_BINDING: dict[type, tuple[str, ...]] = {
+    ast.Import: ("names",),
+    ast.ImportFrom: ("names",),
+    ast.Assign: ("targets",),
+    ast.AnnAssign: ("target",),
+    ast.AugAssign: ("target",),
+    ast.For: ("target", "body", "orelse"),
+    ast.While: ("body", "orelse"),
+    ast.If: ("body", "orelse"),
+    ast.With: ("items", "body"),
+    ast.withitem: ("optional_vars",),
+    ast.Try: ("body", "handlers", "orelse", "finalbody"),
+    ast.ExceptHandler: ("body",),
+    ast.Match: ("cases",),
+    ast.match_case: ("body",),
+    ast.Tuple: ("elts",),
+    ast.List: ("elts",),
+    ast.Starred: ("value",),
+}
+
+
+# CPython refuses more than 200 nested brackets; libcst dies of a few thousand.
+_DEEPEST_NESTING = 200
+_BRACKETS = re.compile(r"[(\[{]|[)\]}]")
+
+
+def _deepest_nesting(text: str) -> int | None:
+    """The line at which brackets nest too deeply, None where they do not.  Strings are not told apart."""
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        if bracket[0] in "([{":
+            depth += 1
+            if depth > _DEEPEST_NESTING * 4:
+                return text.count("\n", 0, bracket.start()) + 1
+        elif depth:
+            depth -= 1
+    return None

@@ -34,6 +34,7 @@ from gradlint.shadow.values import (
     Object,
     OptimizerObject,
     Partial,
+    Pending,
     PythonException,
     PythonIterator,
     Scope,
@@ -101,13 +102,15 @@ class Choices:
         """The functions that some walk has entered."""
         self.kept: list[object] = []
         self.imported: dict[str, Scope] = {}
-        """The names of files whose body has run as an import: one run serves every entry but a main program."""
+        """The names of imported files: one run of a file's statements serves every entry but a main program."""
+        self.left = 0
+        """How many steps all entries together may still take."""
 
-    def untold(self, function: cst.FunctionDef) -> bool:
+    def untold(self, function: Function) -> bool:
         """Whether nothing has entered a function, or some side of an `if` in it is still to be seen."""
-        if id(function) not in self.told:
+        if id(function.node) not in self.told:
             return True
-        todo: list[cst.CSTNode] = [function.body]
+        todo: list[cst.CSTNode] = [function.whole.body]
         while todo:
             node = todo.pop()
             if isinstance(node, cst.If) and len(self.sides.get(id(node), ())) < 2:
@@ -175,6 +178,7 @@ _COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     cst.GreaterThanEqual: ("ge", operator.ge),
 }
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_ABSENT: Any = object()
 _NAMED_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -194,6 +198,7 @@ class Interpreter(Autograd):
         self.pure: dict[tuple[object, ...], Value] = {}
         """What was computed from unknowns, so that the same question gets the same answer."""
         self.chunk = program.empty
+        self.root = self.frame
         self.scope = Scope({})
         self.result: Value = None
         self.yielded: list[List] = []
@@ -228,41 +233,76 @@ class Interpreter(Autograd):
     # -- files
 
     def file(self, file: File, main: bool = False) -> Scope:
-        """The names of a file, its body run on first use."""
+        """The names of a file.  Of a main program the body has run; of an import each part runs when it is needed."""
         known = self.main if main else self.choices.imported.get(file.path)
         if known is not None:
             return known
         scope = Scope({"__name__": "__main__" if main else file.module, "__file__": Symbol("__file__")}, file=file)
+        for name, chunks in file.bindings.items():
+            if not main or chunks[-1].defines:
+                scope.names[name] = Pending(scope, name, chunks)
         if main:
             self.main = scope
+            self.body(file, scope)
         else:
             self.choices.imported[file.path] = scope
-        for chunk in file.chunks:
-            if chunk.defines:
-                scope.names[chunk.defines] = chunk
-        saved = self.chunk, self.scope
-        try:
             for chunk in file.chunks:
-                if not chunk.defines:
-                    self.chunk, self.scope = chunk, scope
-                    self.block(chunk.body)
-                else:
-                    # A name that was rebound above must be the definition again from here on.
-                    scope.names[chunk.defines] = chunk
-        finally:
-            self.chunk, self.scope = saved
+                if "*" in chunk.binds:
+                    self.at_top(scope, [chunk])
         return scope
 
-    def define(self, chunk: Chunk, scope: Scope) -> Value:
-        """Run the definition that `chunk` holds and give what it binds."""
+    def body(self, file: File, scope: Scope) -> None:
+        """Run the top-level statements of a file in order."""
+        scope.has_run = True
+        for chunk in file.chunks:
+            if not chunk.defines:
+                self.at_top(scope, [chunk])
+            elif (
+                scope.names.get(chunk.defines).__class__ not in (Class, Function)
+                or len(file.bindings[chunk.defines]) > 1
+            ):
+                # A name that was rebound above must be the definition again from here on.
+                scope.names[chunk.defines] = Pending(scope, chunk.defines, [chunk])
+
+    def at_top(self, scope: Scope, chunks: Sequence[Chunk]) -> None:
+        """Run top-level statements, whatever is running when they are needed."""
         saved = self.chunk, self.scope
-        self.chunk, self.scope = chunk, scope
         try:
-            scope.names.pop(chunk.defines, None)
-            self.block(chunk.body)
+            for chunk in chunks:
+                self.chunk, self.scope = chunk, scope
+                self.block(chunk.body)
         finally:
             self.chunk, self.scope = saved
-        return scope.names.get(chunk.defines, Symbol(chunk.defines))
+
+    def settled(self, pending: Pending) -> Value:
+        """What a name is, once the statements that bind it have run."""
+        scope, name = pending.scope, pending.name
+        found = scope.names.get(name)
+        if not isinstance(found, Pending):
+            return found if found is not None or name in scope.names else Symbol(name)
+        outer = self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped
+        self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing = self.root, (), True, None, False
+        told = len(self.trace.events)
+        waiting = {
+            bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names
+        }
+        try:
+            variable = found.chunks[-1].kind in ("names", "statement")
+            if variable and not scope.has_run and scope.file.touches(name):
+                self.body(scope.file, scope)
+            else:
+                self.at_top(scope, found.chunks)
+        except BaseException:
+            # A later walk may get further.
+            scope.names.update(waiting)
+            raise
+        finally:
+            if not self.trace.whole_program:
+                del self.trace.events[told:]
+            self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped = (
+                outer
+            )
+        return scope.names.setdefault(name, Symbol(name))
 
     # -- statements
 
@@ -500,8 +540,7 @@ class Interpreter(Autograd):
             if file is not None:
                 for name, value in list(self.file(file).names.items()):
                     if not name.startswith("_"):
-                        defined = isinstance(value, Chunk)
-                        self.scope.names[name] = self.lookup_in(self.file(file), name) if defined else value
+                        self.scope.names[name] = value
             elif base == "torch.nn" or base.startswith("torch"):
                 self.scope.names["*" + base] = External(base)
             return
@@ -510,10 +549,9 @@ class Interpreter(Autograd):
             bound = alias.asname.name.value if alias.asname is not None else name
             inner = self.program.find(f"{base}.{name}" if base else name, here, dots)
             if file is not None:
-                names = self.file(file)
-                value = names.names.get(name)
+                value = self.file(file).names.get(name)
                 if value is not None:
-                    self.scope.names[bound] = self.lookup_in(names, name)
+                    self.scope.names[bound] = value
                     continue
             if inner is not None:
                 self.scope.names[bound] = inner
@@ -525,7 +563,8 @@ class Interpreter(Autograd):
                 self.scope.names[bound] = External(torch.canonical(f"{base}.{name}"))
 
     def run_FunctionDef(self, node: Any) -> None:
-        function: Value = Function(node, self.chunk, self.scope, node.name.value)
+        inner = self.chunk.deferred.get(id(node)) if self.chunk.inner else None
+        function: Value = Function(node, inner or self.chunk, self.scope, node.name.value, deferred=inner is not None)
         self.defaults(function, node.params)
         if self.scope.is_class:
             function.cls = self.scope.names.get("@class")
@@ -989,8 +1028,8 @@ class Interpreter(Autograd):
         while level is not None:
             if (first or not level.is_class) and name in level.names:
                 value = level.names[name]
-                if isinstance(value, Chunk):
-                    return self.define(value, level)
+                if isinstance(value, Pending):
+                    value = level.names[name] = self.settled(value)
                 return value
             first = False
             if level.parent is None:
@@ -1076,13 +1115,18 @@ class Interpreter(Autograd):
         return method(self, node) if method is not None else Symbol()
 
     def eval_Name(self, node: Any) -> Value:
-        return self.lookup(node.value)
+        name = node.value
+        scope = self.scope
+        value = scope.names.get(name, _ABSENT)
+        if value is _ABSENT or value.__class__ is Pending or name in scope.declared_global:
+            return self.lookup_in(scope, name)
+        return value
 
     def constant(self, node: Any) -> Value:
         constants = self.program.constants
         if id(node) not in constants:
             try:
-                constants[id(node)] = node.evaluated_value
+                constants[id(node)] = _written(node)
             except (ValueError, SyntaxError):
                 constants[id(node)] = Symbol()
         return constants[id(node)]
@@ -1841,7 +1885,8 @@ class Interpreter(Autograd):
         self.depth += 1
         self.running.append(id(body))
         self.classes.append(function.cls)
-        generator = isinstance(body, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(body)
+        whole = function.whole
+        generator = isinstance(whole, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(whole)
         if generator:
             self.yielded.append(List())
             self.at_yield.append(self.next_yield)
@@ -1855,15 +1900,15 @@ class Interpreter(Autograd):
                     site=saved[0].site(node), frame=saved[2], enabled=function.grad, scoped=True
                 )
                 self.tell(self.grad_switch)
-            if isinstance(body, cst.Lambda):
-                return self.evaluate(body.body)
-            self.block(body.body.body)
+            if isinstance(whole, cst.Lambda):
+                return self.evaluate(whole.body)
+            self.block(whole.body.body)
             left_mode = self.grad_enabled, self.grad_switch
             if generator:
                 items = self.yielded[-1]
                 if function.wrapper == "context":
                     return items[0] if items else Symbol()
-                return PythonIterator(list(items), function.name, self.site(body), open=True, lists=True)
+                return PythonIterator(list(items), function.name, self.site(whole), open=True, lists=True)
             return self.result
         finally:
             self.depth -= 1
@@ -1950,6 +1995,17 @@ class Interpreter(Autograd):
         arguments = [*given, *(self.argument(p) for p in names)]
         keywords = {p.name.value: self.argument(p) for p in params.kwonly_params}
         return self.enter_function(function, arguments, keywords, node, open_arguments=True)
+
+
+def _written(node: Any) -> Value:
+    """The value of a literal.  The plain ones are read here: libcst compiles each."""
+    text = node.value
+    if isinstance(node, cst.Integer) and text.isdecimal() and (text[0] != "0" or text == "0"):
+        return int(text)
+    if isinstance(node, cst.SimpleString) and text[0] in "'\"" and "\\" not in text:
+        quotes = 3 if text[:3] in ('"' * 3, "'" * 3) and len(text) >= 6 else 1
+        return text[quotes:-quotes]
+    return node.evaluated_value
 
 
 def dotted_name(node: Any) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from gradlint import facts
 from gradlint.program import File, Program
-from gradlint.shadow import torch
+from gradlint.shadow import torch, worth
 from gradlint.shadow.chunks import Chunk
 from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
 from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
@@ -20,69 +18,43 @@ _MOST_PATHS = 10
 _STEPS = 90_000
 """For all paths of one entry together."""
 _STEPS_OF_A_PATH = 40_000
+_STEPS_OF_A_FILE = 1_000_000
+_STEPS_PER_CHARACTER = 30
+"""So many more a long file has: what one line can cause is bounded, and so is what a file costs for its length."""
 
 
 Faults = dict[str, Exception]
 """Files in which the teller itself failed, each with the first exception."""
 
 
-def tell(program: Program, faults: Faults) -> Iterator[list[Trace]]:
-    """The traces of each entry of `program`, entry by entry; what fails is put into `faults`, and the rest is told."""
+def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
+    """The traces of each entry of `file`, entry by entry; what fails is put into `faults`, and the rest is told.
+
+    Nothing that another file's entries have shown counts here, so what is told of a file depends on the file and
+    on what it imports, and on nothing else.
+    """
     choices = Choices(faults)
-    for file in program.files.values():
-        if any(chunk.kind == "statement" and _RUNS.search(chunk.text) for chunk in file.chunks):
-            yield from _entry(program, choices, file, None, None)
-    for file in program.files.values():
-        for chunk in reversed(file.chunks):
-            if chunk.kind == "def" and worth_telling(chunk.text):
-                node = next((s for s in chunk.body if isinstance(s, cst.FunctionDef)), None)
-                if node is not None and choices.untold(node):
-                    yield from _entry(program, choices, file, chunk, None)
-            elif chunk.kind == "class":
-                yield from _class_entries(program, choices, file, chunk)
+    choices.left = _STEPS_OF_A_FILE + _STEPS_PER_CHARACTER * len(file.text)
+    if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(
+        program, file
+    ):
+        yield from _entry(program, choices, file, None, None)
+    for chunk in reversed(file.chunks):
+        if chunk.kind == "def" and worth.in_function(chunk.text, file.text):
+            yield from _entry(program, choices, file, chunk, None)
+        elif chunk.kind == "class":
+            yield from _class_entries(program, choices, file, chunk)
 
 
 def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
-    worth = {name for name, text in chunk.methods.items() if worth_telling(text)}
-    if "forward" in chunk.methods and _WORTH_IN_MODULE.search(chunk.text):
-        worth.add("forward")
-    if not worth:
-        return
-    node = next((s for s in chunk.body if isinstance(s, cst.ClassDef)), None)
-    if node is None:
-        return
-    methods = [s for s in node.body.body if isinstance(s, cst.FunctionDef)]
-    # What other methods call is told with them: the likely callers come first.
-    methods.sort(key=lambda m: _ORDER.get(m.name.value, 2))
-    for method in methods:
-        if method.name.value in worth - {"__init__"} and choices.untold(method):
-            yield from _entry(program, choices, file, chunk, method.name.value)
-    for method in methods:
-        if method.name.value == "__init__" and "__init__" in worth and id(method) not in choices.told:
-            yield from _entry(program, choices, file, chunk, "__init__")
-
-
-# What a rule can speak about by an entry of its own; everything else is told when something calls it.
-_WORTH = re.compile(
-    r"backward|detach|\.data\b|requires?_grad|zero_grad|set_grad_enabled|clip_grad|autograd|unscale_|state_dict\(\)"
-)
-_WORTH_IN_MODULE = re.compile(
-    r"[a-z0-9]_\(|[-+*/]=|\]\s*=[^=]|inplace|detach|\.data\b|requires?_grad|numpy|nn\.\w+\(.*\)\(|append\(|= \["
-    r"|Parameter|\d\s*=\s*nn|chunk\(|split\(|\.item\("
-)
-_BARE_CALL = re.compile(r"^[ \t]+[\w.\[\]'\"]+(?:\(.*\))?\.(\w+)\(.*\)[ \t]*(?:#.*)?$", re.MULTILINE)
-_RUNS = re.compile(r"__main__|backward|\(")
-
-
-def worth_telling(text: str) -> bool:
-    """Whether a function may have a finding when it is told with unknown arguments."""
-    if _WORTH.search(text):
-        return True
-    for match in _BARE_CALL.finditer(text):
-        fact = facts.method(match[1]) or facts.function("torch." + match[1])
-        if fact is not None and fact.returns == "tensor" and not fact.mutates:
-            return True
-    return False
+    told = {name for name, text in chunk.methods.items() if worth.in_function(text, chunk.text)}
+    if worth.in_module(chunk):
+        told.add("forward")
+    # What other methods call is told with them: the likely callers come first, and the constructor last.
+    for name in sorted(
+        told, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))
+    ):
+        yield from _entry(program, choices, file, chunk, name)
 
 
 _ORDER = {"fit": 0, "train": 0, "run": 0, "main": 0, "training_step": 1, "forward": 1}
@@ -92,16 +64,20 @@ def _entry(
     program: Program, choices: Choices, file: File, chunk: Chunk | None, method: str | None
 ) -> Iterator[list[Trace]]:
     traces = []
-    left = _STEPS if chunk is None else _STEPS // 2
+    left = min(_STEPS if chunk is None else _STEPS // 2, choices.left)
+    name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
+    if left <= 0:
+        yield [Trace(entry=name, complete=False)]
+        return
     for walk in range(_MOST_PATHS):
         choices.fresh = choices.turning = False
         choices.odd = walk % 2 == 1
         choices.turned.clear()
-        name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
         run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
         given = run.steps
         try:
-            _walk(run, file, chunk, method)
+            if not _walk(run, file, chunk, method, again=walk > 0):
+                break
         except (OutOfBudget, RecursionError):
             run.trace.complete = False
         except Raised:
@@ -112,36 +88,41 @@ def _entry(
         run.forget()
         traces.append(run.trace)
         left -= given - max(run.steps, 0)
+        choices.left -= given - max(run.steps, 0)
         if left <= 0 or not (choices.fresh or (walk == 0 and choices.turning)):
             break
     if traces:
         yield traces
 
 
-def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None) -> None:
-    run.chunk = file.chunks[0] if file.chunks else run.program.empty
+def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None, again: bool) -> bool:
+    """Tell one path; False where there is nothing that earlier entries have not told."""
+    run.chunk = file.chunks[0]
     if chunk is None:
         run.trace.whole_program = True
         run.file(file, main=True)
-        return
+        return True
     scope = run.file(file)
-    run.trace.events.clear()
     value = run.lookup_in(scope, chunk.defines)
-    run.chunk, run.scope = chunk, scope
+    if isinstance(value, Class) and method is not None:
+        function = value.names.get(method)
+    else:
+        function = value if method is None else None
+    if not isinstance(function, Function) or not (again or run.choices.untold(function)):
+        return False
+    if method == "__init__" and not again and id(function.node) in run.choices.told:
+        return False
+    run.trace.events.clear()
     node = chunk.body[0]
-    if method is None:
-        if isinstance(value, Function):
-            run.call_entry(value, None, node)
-        return
-    if not isinstance(value, Class):
-        return
-    _walk_method(run, value, method, node)
+    run.chunk, run.scope = chunk, scope
+    if isinstance(value, Class):
+        _walk_method(run, value, function, method or "", node)
+    else:
+        run.call_entry(function, None, node)
+    return True
 
 
-def _walk_method(run: Interpreter, cls: Class, method: str, node: cst.CSTNode) -> None:
-    function = cls.names.get(method)
-    if not isinstance(function, Function):
-        return
+def _walk_method(run: Interpreter, cls: Class, function: Function, method: str, node: cst.CSTNode) -> None:
     if method == "__init__":
         run.call_entry(function, torch.new_object(run, cls, node), node)
         return

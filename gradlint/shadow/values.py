@@ -7,7 +7,7 @@ What the source fixes is a plain Python value (None, bool, int, float, str, tupl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +171,15 @@ class External:
 
 
 @dataclass(eq=False, repr=False, slots=True)
+class Pending:
+    """What a name of a file will be, once these top-level statements have run: they wait until it is read."""
+
+    scope: Scope
+    name: str
+    chunks: Sequence[Chunk]
+
+
+@dataclass(eq=False, repr=False, slots=True)
 class Scope:
     """The names of a module, a function call, or a class body."""
 
@@ -182,6 +191,8 @@ class Scope:
     is_class: bool = False
     is_comprehension: bool = False
     file: Any = None
+    has_run: bool = False
+    """All top-level statements of its file have run."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -197,6 +208,13 @@ class Function:
     wrapper: str = ""
     """'static', 'class', 'property', 'context' or ''."""
     attributes: dict[str, Value] = field(default_factory=dict)
+    deferred: bool = False
+    """Its node has no body: that is in the chunk, to be parsed when it is first called."""
+
+    @property
+    def whole(self) -> cst.FunctionDef | cst.Lambda:
+        """The function with its body."""
+        return (self.chunk.function if self.deferred else None) or self.node
 
 
 @dataclass(eq=False, repr=False, slots=True)

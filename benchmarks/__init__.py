@@ -1,0 +1,1 @@
+"""How fast gradlint is, beside its peers."""
