@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -428,3 +429,17 @@ def _functions(observer: Observer) -> None:
         return parameter
 
     torch.nn.Parameter.__new__ = made  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def unobserved(observer: Observer) -> Iterator[None]:
+    """The program runs as if it were not observed, as far as can be: for comparison."""
+    mode, observer.function_mode = observer.function_mode, None
+    compat.pop_mode()
+    observer.off = True
+    try:
+        yield
+    finally:
+        observer.off = False
+        compat.push_mode(mode)
+        observer.function_mode = mode
