@@ -76,7 +76,7 @@ def training(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Step:
 
     def step() -> None:
         optimizer.zero_grad()
-        loss().backward()
+        loss().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step
@@ -109,11 +109,8 @@ def main() -> None:
                 with install.unobserved(observer):
                     plain = seconds(step)
                 ratios.append(seconds(step) / plain)
-            print(
-                f"{name}: observed / plain = {statistics.median(ratios):.2f} (of {ROUNDS}: {sorted(ratios)[0]:.2f}",
-                end="",
-            )
-            print(f" to {sorted(ratios)[-1]:.2f})")
+            low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+            print(f"{name}: observed / plain = {middle:.2f} ({ROUNDS} rounds, {low:.2f} to {high:.2f})")
 
 
 if __name__ == "__main__":
