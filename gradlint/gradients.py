@@ -28,6 +28,8 @@ from gradlint.trace import (
 )
 
 # These hold layers and have no forward of their own.
+# Accelerate gives out such copies of what a model returned under autocast.
+_COPIES = frozenset({"to", "float", "half", "bfloat16", "double", "type", "to_copy", "clone", "contiguous", "alias"})
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 
 
@@ -426,7 +428,7 @@ class _Builder:
         read: set[tuple[int, str]] = set()
         for returned in self.trace.told(Returned) if self.backwards else ():
             for place, tensor in returned.outputs if id(returned.module) in roots else ():
-                if id(tensor.grad_fn) in self.visited:
+                if self.is_read(tensor.grad_fn):
                     read.add((id(returned.module), place))
                 elif tensor.grad_fn is not None and tensor.requires_grad is YES:
                     unread.setdefault((id(returned.module), place), returned)
@@ -434,6 +436,13 @@ class _Builder:
             if (module, place) not in read:
                 span = _span(returned.place or returned.called.site)
                 yield UnreadOutput(self.layer_names.get(module, ""), place, span)
+
+    def is_read(self, node: Node | None) -> bool:
+        """Whether a backward went through the node, or through that of which it is only a copy."""
+        while node is not None and id(node) not in self.visited:
+            sources = [edge.grad_fn for edge in node.inputs if edge.grad_fn is not None]
+            node = sources[0] if node.op in _COPIES and len(sources) == 1 else None
+        return node is not None
 
     def stale(self) -> Iterator[StaleGradient]:
         """What a step used that a step before had used already, and that a backward had only added to."""

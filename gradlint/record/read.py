@@ -1238,6 +1238,8 @@ class _Reader:
             module = self.modules[member]
             module.name = module.name or name
             by_name[name] = module
+            # What it no longer holds is gone: sharding takes parameters out of their layers.
+            module.parameters, module.children = {}, {}
             if name:
                 parent, _, last = name.rpartition(".")
                 if parent in by_name:

@@ -69,6 +69,8 @@ _MOST_TURNS = 16
 _COUNTED_TURNS = 3
 _DEEPEST_CALL = 24
 _STEPS = 60_000
+# For the statements that bind one name of a file, when it is first read.
+_STEPS_OF_A_NAME = 20_000
 
 
 class OutOfBudget(Exception):
@@ -281,7 +283,8 @@ class Interpreter(Autograd):
         if not isinstance(found, Pending):
             return found if found is not None or name in scope.names else Symbol(name)
         outer = self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped
-        self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing = self.root, (), True, None, False
+        # Where an import costs much, what imports it must not go untold for that.
+        steps, self.steps = self.steps, _STEPS_OF_A_NAME
         told = len(self.trace.events)
         waiting = {
             bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names
@@ -292,11 +295,16 @@ class Interpreter(Autograd):
                 self.body(scope.file, scope)
             else:
                 self.at_top(scope, found.chunks)
+        except OutOfBudget:
+            # What it binds stays unknown.
+            pass
         except BaseException:
             # A later walk may get further.
             scope.names.update(waiting)
             raise
         finally:
+            self.choices.left -= _STEPS_OF_A_NAME - self.steps
+            self.steps = steps
             if not self.trace.whole_program:
                 del self.trace.events[told:]
             self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped = (

@@ -51,6 +51,12 @@ def push_mode(mode: Any) -> None:
     _modes._push_mode(mode)
 
 
+def is_tracing() -> bool:
+    """Whether `torch.jit.trace` is running a module to write down what it does."""
+    state = getattr(torch._C, "_get_tracing_state", None)
+    return state is not None and state() is not None
+
+
 def transforms_active() -> bool:
     """Whether functorch is at work: its tensors have no storage and no version of their own."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)

@@ -970,7 +970,7 @@ class Observer:
 
     @guarded
     def called(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        if self.off or threading.get_ident() != self.thread or self.backward_depth:
+        if self.off or threading.get_ident() != self.thread or self.backward_depth or compat.is_tracing():
             return
         with compat.no_torch_function():
             number = self.module(module)
@@ -991,7 +991,7 @@ class Observer:
 
     @guarded
     def returned(self, module: torch.nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
-        if self.off or threading.get_ident() != self.thread or self.backward_depth:
+        if self.off or threading.get_ident() != self.thread or self.backward_depth or compat.is_tracing():
             return
         with compat.no_torch_function():
             number = self.module(module)

@@ -145,6 +145,8 @@ class Run:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
         own = [(f.filename, f.lineno or 0) for f in frames if self.places.own_file(f.filename)]
         self.journal.add("error", type(error).__name__, str(error)[:2000], own[-1:] and own[-1])
+        if self.plan.get("device") == "auto" and _wants_cuda(error, frames):
+            self.journal.add("note", "there is no CUDA here: with --device cpu the program runs on the CPU in its place")
         self.journal.flush()
         return frames
 
@@ -167,6 +169,15 @@ class Run:
                     stream.flush()
             # No `finally`, no `atexit`: nothing of the program may save a checkpoint of this run.
             os._exit(0)
+
+
+def _wants_cuda(error: BaseException, frames: list[traceback.FrameSummary]) -> bool:
+    """Whether the program ended for want of CUDA."""
+    torch = sys.modules.get("torch")
+    said = f"{error} {frames[-1].line if frames else ''}".lower()
+    with contextlib.suppress(Exception):
+        return torch is not None and ("cuda" in said or "nvidia" in said) and not torch.cuda.is_available()
+    return False
 
 
 class _AfterTorch(importlib.abc.Loader):
