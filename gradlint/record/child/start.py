@@ -146,7 +146,7 @@ class Run:
         own = [(f.filename, f.lineno or 0) for f in frames if self.places.own_file(f.filename)]
         self.journal.add("error", type(error).__name__, str(error)[:2000], own[-1:] and own[-1])
         if self.plan.get("device") == "auto" and _wants_cuda(error, frames):
-            self.journal.add("note", "there is no CUDA here: with --device cpu the program runs on the CPU in its place")
+            self.journal.add("note", "there is no CUDA here; with --device cpu the program runs without it")
         self.journal.flush()
         return frames
 
