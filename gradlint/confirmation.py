@@ -302,11 +302,17 @@ def _run(
         timeout=request.timeout,
         max_memory=request.max_memory,
         sandbox=request.sandbox,
-        writable=[Path(out)],
+        writable=[Path(out), *_temporary(here)],
         finished=lambda: any(name.endswith(".done") for name in os.listdir(out)),
         on_output=on_output,
     )
     return recordings(out), ended
+
+
+def _temporary(here: str) -> list[Path]:
+    """The system's folder for temporary files, which programs name outright; not where the program lies in it."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    return [] if folder in (Path(here), *Path(here).parents) else [folder]
 
 
 def _launch(request: Request, words: list[str], plan_file: str) -> Launch:

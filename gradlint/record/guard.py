@@ -167,7 +167,9 @@ def _start(task: Task, scratch: Path) -> int | None:
             layered = [str(folder) for folder in folders or ()]
             refused = bool(said.get("refused"))
             contained = bool(layered or refused)
-            _say(layered=layered, refused=refused, kept=[str(path) for path in caches] if contained else [])
+            _say(
+                layered=layered, refused=refused, kept=[str(path) for path in (*caches, *kept[1:])] if contained else []
+            )
             return program
         os.waitpid(program, 0)
         if "entered" in said:

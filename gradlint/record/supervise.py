@@ -159,8 +159,9 @@ def run(
     """Runs the program to its end, or to one of its bounds.
 
     `project` is the folder whose files must stay as they are; `cwd` where it is not given.  What is written to the
-    folders in `writable` stays, results among them.  `finished` says that a rank is done: the others then have
-    `linger` seconds.  `on_output` gets what the program writes on its standard output and error.
+    folders in `writable` stays; the first of them is the caller's own, for the results.  `finished` says that a rank
+    is done: the others then have `linger` seconds.  `on_output` gets what the program writes on its standard output
+    and error.
 
     Raises `NotStarted`; a `KeyboardInterrupt`, like any other error, ends the program before it is seen by the caller.
     """
