@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from array import array
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +28,7 @@ from gradlint.rule import Because, Finding
 from gradlint.sources import Source
 from gradlint.trace import Span
 
-LARGEST = 50_000_000
+LARGEST = 100_000_000
 """So many bytes are kept at most; what was used least lately goes first."""
 
 
@@ -49,7 +50,8 @@ class Cache:
         self._file = folder() / f"{key}.jsonl"
         self._texts = {source.path: _digest(source.text) for source in sources}
         self._imports = Imports(self._texts)
-        self._known = _read(self._file)
+        self._names, self._known = _read(self._file)
+        self._table: dict[str, int] = {}
         self._fresh: dict[str, list[Any]] = {}
 
     def get(self, path: str) -> Outcome | None:
@@ -57,38 +59,46 @@ class Cache:
         entry = self._known.get(path)
         if entry is None:
             return None
+        names = self._names
         try:
             _, texts, asked, findings, cut = entry
-            if any(self._texts.get(name) != text for name, text in texts.items()):
+            pairs = zip(texts[::2], texts[1::2], strict=True)
+            if any(self._texts.get(names[name]) != names[text] for name, text in pairs):
                 return None
-            if any(self._imports.find((importer, dotted, dots)) != found for importer, dotted, dots, found in asked):
-                return None
+            for importer, dotted, dots, found in zip(*(asked[part::4] for part in range(4)), strict=True):
+                if self._imports.find((names[importer], names[dotted], dots)) != names[found]:
+                    return None
             return Outcome(tuple(map(_finding, findings)), {}, tuple(cut))
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, IndexError):
             return None
 
     def put(self, path: str, outcome: Outcome) -> None:
         """Keep an outcome; that of a failure is not kept."""
         if any(finding.name == INTERNAL.name for finding in outcome.findings):
             return
-        read = {path, *outcome.asked.values()} - {""}
-        asked = [[*question, found] for question, found in outcome.asked.items()]
-        self._fresh[path] = [
-            path,
-            {name: self._texts[name] for name in sorted(read)},
-            asked,
-            [_row(finding) for finding in outcome.findings],
-            outcome.cut,
-        ]
+        # Thousands of files ask the same questions: each text is kept once.
+        number = self._number
+        texts = array("I")
+        for name in sorted({path, *outcome.asked.values()} - {""}):
+            texts.extend((number(name), number(self._texts[name])))
+        asked = array("I")
+        for (importer, dotted, dots), found in outcome.asked.items():
+            asked.extend((number(importer), number(dotted), dots, number(found)))
+        self._fresh[path] = [number(path), texts, asked, [_row(finding) for finding in outcome.findings], outcome.cut]
+
+    def _number(self, text: str) -> int:
+        return self._table.setdefault(text, len(self._table))
 
     def save(self) -> None:
         """Write what is new, beside what other runs have written meanwhile.  Without a place to write, do nothing."""
         if not self._fresh:
             return
-        entries = {**_read(self._file), **self._fresh}
+        names, others = _read(self._file)
+        entries = [self._translated(entry, names) for path, entry in others.items() if path not in self._fresh]
+        entries += self._fresh.values()
         lines = []
-        for entry in entries.values():
-            line = json.dumps(entry, separators=(",", ":"))
+        for value in ([*self._table], *entries):
+            line = json.dumps(value, separators=(",", ":"), default=list)
             lines.append(f"{_digest(line)} {line}\n")
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +109,13 @@ class Cache:
             # Who reads meanwhile sees the old file or the new one, whole.
             os.replace(new.name, self._file)
             _shrink(self._file.parent)
+
+    def _translated(self, entry: list[Any], names: list[str]) -> list[Any]:
+        """An entry that another table of texts was written with, for ours."""
+        path, texts, asked, *rest = entry
+        number = self._number
+        asked = [part if at % 4 == 2 else number(names[part]) for at, part in enumerate(asked)]
+        return [number(names[path]), [number(names[text]) for text in texts], asked, *rest]
 
 
 def _shrink(place: Path) -> None:
@@ -111,18 +128,18 @@ def _shrink(place: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _read(file: Path) -> dict[str, list[Any]]:
+def _read(file: Path) -> tuple[list[str], dict[str, list[Any]]]:
+    """The texts that a file's entries name by number, and the entries by path."""
     try:
-        text = file.read_text(encoding="utf-8")
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
-        return {}
-    entries: dict[str, list[Any]] = {}
-    for line in text.splitlines():
-        digest, _, body = line.partition(" ")
-        if digest == _digest(body):
-            entry = json.loads(body)
-            entries[entry[0]] = entry
-    return entries
+        return [], {}
+    whole = [body for line in lines for digest, _, body in [line.partition(" ")] if digest == _digest(body)]
+    if not whole or not lines[0].endswith(whole[0]):
+        # Without the texts the entries mean nothing.
+        return [], {}
+    names, *entries = map(json.loads, whole)
+    return names, {names[entry[0]]: entry for entry in entries}
 
 
 def _digest(text: str) -> str:

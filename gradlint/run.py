@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -102,9 +102,10 @@ def _outcomes(
         contextlib.suppress(KeyboardInterrupt),
     ):
         for path, outcome in told:
-            outcomes[path] = outcome
             if cache is not None:
                 cache.put(path, outcome)
+            # What was asked is for the cache alone, and much.
+            outcomes[path] = replace(outcome, asked={})
             if progress is not None:
                 progress(len(outcomes), len(found))
     if cache is not None:
