@@ -24,7 +24,6 @@ from gradlint.record.supervise import Ended
 from gradlint.record.supervise import run as supervise
 from gradlint.report import Report
 from gradlint.rule import Because, Finding, Judgement, Verdict
-from gradlint.rules import rules
 from gradlint.sources import Source
 from gradlint.trace import Span
 
@@ -148,16 +147,27 @@ def observe(
             raise CommandError("--device cuda: torch finds no CUDA device here; --device cpu runs such a program, too")
         judgements = judge.judge(report.findings, found)
         extra = _wanted(request, judge.seen(found, judgements))
+        fault = judge.in_the_way([*judgements, *extra], found)
+        further: list[Recording] = []
+        if fault is not None:
+            # Behind the first error, the program is seen in a run that leaves its cause out.
+            beyond = os.path.join(out, "beyond")
+            further, _ = _run(request, words, report.findings, beyond, on_output, _without(fault))
+            judgements = judge.beyond(judgements, judge.judge(report.findings, further), fault)
+            extra += _wanted(request, judge.seen(further, [*judgements, *extra]))
         if request.prove:
             proofs = _proofs(request, words, report.findings, [*judgements, *extra], out, on_output)
             judgements = [dataclasses.replace(j, proof=proofs.get(id(j), "")) for j in judgements]
             extra = [dataclasses.replace(j, proof=proofs.get(id(j), "")) for j in extra]
-    told = max((r for r in found if r.torch), key=lambda r: (r.steps, len(r.trace.events)), default=None)
+    told = max((r for r in (*found, *further) if r.torch), key=lambda r: (r.steps, len(r.trace.events)), default=None)
     command = shlex.join(request.command) if request.command else f"--step {request.step}"
     notes = tuple(dict.fromkeys([*ended.notes, *(note for r in found for note in r.notes)]))
     if told is None and (ended.error or "").endswith("No module named 'torch'"):
         python = _launch(request, words, "plan.json").argv[0]
         notes = (*notes, f"{python} has no torch: --python names the interpreter that has")
+    if fault is not None and told in further:
+        place = f"{fault.finding.span.path}:{fault.finding.span.line}"
+        told.notes.append(f"the program stops at an error; these gradients are of a run without its cause at {place}")
     return Confirmation(
         command=command,
         judgements=judgements,
@@ -195,23 +205,26 @@ def _proofs(
     on_output: Callable[[str], object] | None,
 ) -> dict[int, str]:
     """Per confirmed judgement, by `id`, what a run says that leaves its fault out."""
-    how = {rule.name: rule.neutralise for rule in rules()}
     kept = os.path.join(out, "gradients.pt")
-    wanted = [j for j in judgements if j.verdict is Verdict.CONFIRMED and how.get(j.finding.name)]
+    wanted = [j for j in judgements if j.verdict is Verdict.CONFIRMED and judge.way_without(j.finding)]
     if not wanted or not os.path.exists(kept):
         return {}
     compare = {"compare": kept}
     again, _ = _run(request, words, findings, os.path.join(out, "again"), on_output, compare)
     found = {}
     for number, judgement in enumerate(wanted):
-        finding = judgement.finding
-        path = os.path.realpath(finding.span.path)
-        fault = {"how": how[finding.name], "path": path, "span": _bytes(path, finding.span)}
         folder = os.path.join(out, f"without-{number}")
-        without, _ = _run(request, words, findings, folder, on_output, {**compare, "neutralise": fault})
+        without, _ = _run(request, words, findings, folder, on_output, {**compare, **_without(judgement)})
         if without and again:
             found[id(judgement)] = judge.proof(without[0], again[0])
     return found
+
+
+def _without(judgement: Judgement) -> dict[str, object]:
+    """What a plan says to leave a fault out."""
+    finding = judgement.finding
+    path = os.path.realpath(finding.span.path)
+    return {"neutralise": {"how": judge.way_without(finding), "path": path, "span": _bytes(path, finding.span)}}
 
 
 def _findings(request: Request) -> Report:

@@ -30,6 +30,9 @@ def judge(findings: Sequence[Finding], found: Sequence[Recording]) -> list[Judge
     return judgements
 
 
+COPIES = "keep copies"
+"""The way to leave out what changes a tensor that backward needs."""
+
 _ORDER = (Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.NOT_REACHED)
 
 
@@ -326,6 +329,31 @@ def _counted(number: int, what: str) -> str:
 def _first_line(message: str) -> str:
     line = message.strip().splitlines()[0] if message.strip() else ""
     return line if len(line) <= 120 else line[:117] + "..."
+
+
+def way_without(finding: Finding) -> str:
+    """How a run can leave the fault of a finding out; '' where there is no way."""
+    return next((rule.neutralise for rule in rules() if rule.name == finding.name), "")
+
+
+def in_the_way(judgements: Sequence[Judgement], found: Sequence[Recording]) -> Judgement | None:
+    """The confirmed fault at which the program ended before its first step, so that the rest was not seen."""
+    stopped = any(r.error is not None and not r.steps and any(f.backward for f in r.failures) for r in found)
+    if not stopped:
+        return None
+    return next((j for j in judgements if j.verdict is Verdict.CONFIRMED and way_without(j.finding) == COPIES), None)
+
+
+def beyond(first: Sequence[Judgement], second: Sequence[Judgement], fault: Judgement) -> list[Judgement]:
+    """The verdicts of a run that ended at `fault`, and where it could not tell, those of a run without it."""
+    told = f"line {fault.finding.span.line}"
+    joined = []
+    for one, other in zip(first, second, strict=True):
+        open_yet = one.verdict in (Verdict.UNDECIDED, Verdict.NOT_REACHED)
+        decided = other.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
+        better = dataclasses.replace(other, reason=f"{other.reason} (in a run without the fault of {told})")
+        joined.append(better if open_yet and decided else one)
+    return joined
 
 
 def proof(run: Recording, again: Recording) -> str:

@@ -172,3 +172,24 @@ def test_a_step_without_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told.judged
     assert told.confirmed == []
     assert told.steps == 2
+
+
+def test_behind_an_error_the_program_is_seen_without_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)\n"
+        "for step in range(3):\n"
+        "    hidden = torch.sigmoid(second(first(torch.ones(3, 2)).detach()))\n"
+        "    hidden *= 2\n"
+        "    optimizer.zero_grad()\n"
+        "    hidden.mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = confirm("--", "python", "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "confirmed[GL201]" in done.stdout
+    assert "torch raised RuntimeError" in done.stdout
+    assert "confirmed[GL104]" in done.stdout
+    assert "(in a run without the fault of line 6)" in done.stdout
+    assert "these gradients are of a run without its cause at train.py:6" in " ".join(done.stdout.split())
