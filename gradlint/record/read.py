@@ -174,10 +174,6 @@ class SourceFile:
             return column
         return len(self.lines[line - 1][:column].decode("utf-8", "replace"))
 
-    def bytes_of(self, line: int, column: int) -> int:
-        """The byte offset of a column that counts characters from 1."""
-        return len(self.text(line)[: column - 1].encode("utf-8"))
-
     @property
     def statements(self) -> list[ast.stmt]:
         if self._statements is None:
@@ -294,7 +290,6 @@ class Recording:
     process: int = 0
     python: str = ""
     torch: str = ""
-    cuda: bool = False
     device: str = "cpu"
     """Where the parameters of the outermost module were at last."""
     ended: str = ""
@@ -380,7 +375,6 @@ class _Reader:
         self.away: dict[int, Cut] = {}
         """Of those that left torch the ones that did not come back as they were."""
         self.calls: list[tuple[RecordedModule, Called]] = []
-        self.places: dict[int, RecordedSite] = {}
         self.backwards: list[Backward] = []
         self.gradients: dict[int, Tensor] = {}
         """Storages of gradients, by number: whose."""
@@ -391,7 +385,6 @@ class _Reader:
         self.iterators: dict[tuple[int, int], Site] = {}
         self.primary: dict[int, Site] = {}
         """Per flag the first of its statements that ran."""
-        self.aliases: list[Aliased] = []
         self.aliased: list[tuple[frozenset[int], Aliased]] = []
         self.numbers: dict[int, int] = {}
         self.custom: list[int] = []
@@ -447,7 +440,7 @@ class _Reader:
         self.recording.rank = rank
 
     def on_torch(self, version: str, cuda: bool) -> None:
-        self.recording.torch, self.recording.cuda = version, cuda
+        self.recording.torch = version
 
     def on_note(self, text: str) -> None:
         if text not in self.recording.notes:
@@ -1161,16 +1154,9 @@ class _Reader:
             module.parameters[name] = held
         elif isinstance(old, Tensor) and module.parameters.get(name) is old:
             del module.parameters[name]
-        if self.module_under_construction(where["frame"]):
-            # The members of torch's own layers are told with the layer.
-            pass
         self.stored(where, held, "attribute", name)
         if not module.of_torch:
             self.tell(Assigned(**where, owner=module, attribute=name, value=held, replaced=old))
-
-    @staticmethod
-    def module_under_construction(frame: Frame) -> bool:
-        return frame.function == "__init__"
 
     def stored(self, where: dict[str, Any], value: object, how: str, name: str) -> None:
         if not where["turns"]:
@@ -1207,7 +1193,6 @@ class _Reader:
         self.modules[number].calls += more
 
     def on_returning(self, call: int, file: int, span: list[int]) -> None:
-        self.places[call] = self.files[file].site(*span)
         self.last_return = self.files[file].site(*span), self.frames.get(call)
 
     last_return: tuple[RecordedSite, Frame | None] | None = None
@@ -1413,6 +1398,3 @@ def _snake(name: str) -> str:
             out.append("_")
         out.append(char.lower())
     return "".join(out)
-
-
-__all__ = ["Exhausted", "Failure", "Measured", "RecordedModule", "RecordedSite", "Recording", "SourceFile", "read"]
