@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dis
+import inspect
 import os
 import sys
 from types import CodeType, FrameType
@@ -14,6 +15,8 @@ from .journal import Journal
 # What Python itself puts between a function and its caller.
 _WITHOUT_NAME = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _ELSEWHERE = ("/site-packages/", "/dist-packages/", "\\site-packages\\", "<")
+# Generators and coroutines go on under other callers than they began under.
+_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -127,6 +130,7 @@ class Places:
         first: FrameType | None = None
         first_code: Code | None = None
         via = ""
+        depth = 0
         codes = self.codes
         while frame is not None:
             code = frame.f_code
@@ -134,31 +138,47 @@ class Places:
             if type(known) is not Code:
                 if first is None and not code.co_filename.startswith(_OURS):
                     via = code.co_name
-            elif first is not None:
+            elif first is not None or skip is None or not _is_constructing(frame, known, skip):
+                if first is None:
+                    first, first_code = frame, known
                 if known.named:
-                    found.append((frame, known))
-            elif skip is None or not _is_constructing(frame, known, skip):
-                first, first_code = frame, known
-                if known.named:
+                    if not code.co_flags & _RESUMED and (depth := self._depth(frame)):
+                        # What called it is what called it at the last look.
+                        break
                     found.append((frame, known))
             frame = frame.f_back
         self.via = via
         if first is None or first_code is None:
             return None
-        self._enter(found)
+        self._enter(self._new(found, depth if frame is not None else 0))
         return self.site(first_code, first.f_lasti)
 
-    def _enter(self, found: list[tuple[FrameType, Code]]) -> None:
+    def _depth(self, frame: FrameType) -> int:
+        """How many calls are in progress up to that of a frame, 0 where its call was not at the last look."""
+        calls = self.calls
+        for at in range(len(calls), 0, -1):
+            if calls[at - 1].frame is frame:
+                return at
+        return 0
+
+    def _new(self, found: list[tuple[FrameType, Code]], depth: int) -> list[tuple[FrameType, Code]]:
+        """Those of the frames, innermost first, whose calls were not in progress at the last look; others are over.
+
+        The outermost of the frames was called by the call at `depth`.
+        """
         calls = self.calls
         known = 0
         for frame, _ in reversed(found):
-            if known < len(calls) and calls[known].frame is frame:
+            if depth + known < len(calls) and calls[depth + known].frame is frame:
                 known += 1
             else:
                 break
-        del calls[known:]
-        for at in range(len(found) - 1 - known, -1, -1):
-            frame, code = found[at]
+        del calls[depth + known :]
+        return found[: len(found) - known]
+
+    def _enter(self, found: list[tuple[FrameType, Code]]) -> None:
+        calls = self.calls
+        for frame, code in reversed(found):
             self.calls_made += 1
             caller = calls[-1] if calls else None
             owner = 0
