@@ -176,10 +176,10 @@ def _boxes(report: GradientReport, drawn: Picture, judgement: Judgement) -> list
     spans = [judgement.finding.span, *(because.span for because in judgement.because)]
     found = [box.key for span in spans for box in boxes if box.span and _touch(box.span, span)]
     owner = {p.name: home.get(layer.name, "") for layer in report.layers for p in layer.parameters}
-    words = [word for value in judgement.evidence.values() for word in _words(value)]
+    # The evidence has the numbers of the whole run; what the finding is about stands in its sentences.
     # A layer may have the name of an everyday word, so in a sentence such a name alone says nothing.
     told = re.findall(r"[\w.]*\w", f"{judgement.reason} {judgement.finding.message}")
-    words += [word for word in told if word in owner or re.search(r"[\d._]", word)]
+    words = [word for word in told if word in owner or re.search(r"[\d._]", word)]
     words += [name for stop in report.stops if any(_touch(stop.span, span) for span in spans) for name in stop.behind]
     found += [owner.get(word) or home.get(word, "") for word in words]
     if not any(found):
@@ -189,19 +189,6 @@ def _boxes(report: GradientReport, drawn: Picture, judgement: Judgement) -> list
 
 def _touch(one: Span, other: Span) -> bool:
     return one.path == other.path and one.line <= other.end_line and other.line <= one.end_line
-
-
-def _words(value: object) -> Iterator[str]:
-    """All texts in a plain JSON value."""
-    todo = [value]
-    while todo:
-        inner = todo.pop(0)
-        if isinstance(inner, str):
-            yield inner
-        elif isinstance(inner, Mapping):
-            todo[:0] = [*inner.keys(), *inner.values()]
-        elif isinstance(inner, list | tuple):
-            todo[:0] = inner
 
 
 def _findings(judged: Sequence[Judgement], boxes: Sequence[list[str]], sources: Mapping[str, str]) -> Iterator[str]:
