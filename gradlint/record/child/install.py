@@ -204,13 +204,24 @@ def _optimizers(observer: Observer) -> None:
 
     def stepped(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
-            depth = getattr(observer, "scheduling", 0)
-            if not depth and getattr(self, "_gradlint_ready", True) and hasattr(self, "optimizer"):
+            if not observer.scheduler_begins and hasattr(self, "optimizer"):
                 observer.scheduled(self)
             return original(self, *arguments, **keywords)
 
         return step
 
+    def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            observer.scheduler_begins += 1
+            try:
+                return original(self, *arguments, **keywords)
+            finally:
+                observer.scheduler_begins -= 1
+
+        return begin
+
+    # A scheduler's constructor steps it once: that is no step of the program.
+    _wrapped(lr_scheduler.LRScheduler, "_initial_step", beginning)
     _wrapped(lr_scheduler.LRScheduler, "step", stepped)
     _wrapped(lr_scheduler.ReduceLROnPlateau, "step", stepped)
 

@@ -114,6 +114,7 @@ class Observer:
         self.backwards = 0
         self.backward_depth = 0
         self.clearing = 0
+        self.scheduler_begins = 0
         self.quiet = 0
         self.scaling: list[int] = []
         self.steps: dict[int, int] = {}
