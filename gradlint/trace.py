@@ -517,6 +517,21 @@ class Escaped(Event):
     values: tuple[object, ...]
 
 
+T = TypeVar("T")
+
+
+def members(value: object, kind: type[T]) -> Iterator[T]:
+    """What is of `kind` in `value`: itself, or the members of plain containers, however deep."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from members(item, kind)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from members(item, kind)
+
+
 E = TypeVar("E", bound=Event)
 
 

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import Backward, Site, Stored, Tensor, Trace, graph
+from gradlint.trace import Backward, Site, Stored, Tensor, Trace, graph, members
 
 steps = 2
 
@@ -36,19 +36,8 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _kept(before: Stored, stored: Stored) -> bool:
     if isinstance(stored.container, list):
-        return any(item is before.tensor for item in _flat(stored.container))
+        return any(item is before.tensor for item in members(stored.container, Tensor))
     total, old = stored.container, before.container
     if not isinstance(total, Tensor) or not isinstance(old, Tensor) or old.grad_fn is None:
         return False
     return total.grad_fn is not None and any(node is before.tensor.grad_fn for node in graph(total))
-
-
-def _flat(value: object) -> Iterator[object]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _flat(item)
-    else:
-        yield value

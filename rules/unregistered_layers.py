@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from gradlint.rule import Claim, Reason
-from gradlint.trace import NO, YES, Assigned, Backward, Built, Module, Tensor, Trace, leaves
+from gradlint.trace import NO, YES, Assigned, Backward, Built, Module, Tensor, Trace, leaves, members
 
 
 def check(trace: Trace) -> Iterator[Claim]:
@@ -11,7 +11,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         owner, value = assigned.owner, assigned.value
         if not isinstance(owner, Module) or not isinstance(value, (list, tuple, dict)):
             continue
-        layers = [m for m in _modules(value) if any(p.requires_grad is not NO for p in m.tensors())]
+        layers = [m for m in members(value, Module) if any(p.requires_grad is not NO for p in m.tensors())]
         # One known layer in a list of one hides it from `parameters()` on purpose.
         if not layers or len(value) == 1:
             continue
@@ -55,17 +55,6 @@ def _plain_leaves(trace: Trace) -> Iterator[Claim]:
                     (Reason(backward.site, "it gets its gradient here"),),
                     "wrap it: `nn.Parameter(...)`",
                 )
-
-
-def _modules(value: object) -> Iterator[Module]:
-    if isinstance(value, Module):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _modules(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _modules(item)
 
 
 def _holds(root: Module, layers: list[Module]) -> bool:

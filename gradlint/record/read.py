@@ -54,6 +54,7 @@ from gradlint.trace import (
     Stored,
     Tensor,
     Trace,
+    members,
 )
 
 _MOST_CUTS = 8
@@ -361,7 +362,8 @@ class _Reader:
         self.tensors: dict[int, Tensor] = {}
         self.storages: dict[int, Storage] = {}
         self.nodes: dict[int, Node] = {}
-        self.pending: list[tuple[int, str, Any, Any]] = []
+        self.pending: list[Node] = []
+        """The nodes whose operation has not been told."""
         self.modules: dict[int, RecordedModule] = {}
         self.objects: dict[int, object] = {}
         self.optimizers: dict[int, Optimizer] = {}
@@ -537,7 +539,7 @@ class _Reader:
     def on_node(self, number: int, name: str, edges: list[Any], saved: list[Any]) -> None:
         node = Node(_snake(name), self.sites[0], index=len(self.trace.events))
         self.nodes[number] = node
-        self.pending.append((number, name, edges, saved))
+        self.pending.append(node)
         node.inputs = tuple(self.edge(kind, target) for kind, target in edges)
         if any(not storage for _, storage, _ in saved):
             self.recording.hidden.add(id(node))
@@ -648,8 +650,7 @@ class _Reader:
 
     def claim(self, name: str, via: str, site: Site, edges: list[Edge], constants: list[Cut]) -> None:
         """The nodes that were told right before are this operation's: give them its name, place and operands."""
-        for number, _, _, _ in self.pending:
-            node = self.nodes[number]
+        for node in self.pending:
             if via == "scale" and name == "mul":
                 self.scaled.add(id(node))
             if self.calls:
@@ -861,17 +862,16 @@ class _Reader:
 
     def on_grad_mode(self, site: int, call: int, enabled: bool, via: str, before: bool) -> None:
         where = self.where(site, call)
-        if via == "__exit__" or (via and via not in ("__init__", "__enter__", "decorate_context", "")):
-            if enabled:
-                self.switch = None
-            if via != "__exit__":
-                return
-        scoped = via in ("__enter__", "decorate_context", "__exit__")
         if via == "__exit__":
             # A context ends: what it switched, it switched for a while.
             outer = self.switches.pop() if self.switches else None
             self.switch = None if enabled else outer
             self.tell(GradMode(**where, enabled=enabled, scoped=True))
+            return
+        if via not in ("", "__init__", "__enter__", "decorate_context"):
+            # A function of torch's switches for itself.
+            if enabled:
+                self.switch = None
             return
         if self.latest_mode is not None and via == "__enter__":
             previous, event = self.latest_mode
@@ -880,7 +880,7 @@ class _Reader:
                 self.latest_mode = None
                 self.switches.append(self.switch_before)
                 return
-        event = GradMode(**where, enabled=enabled, scoped=scoped)
+        event = GradMode(**where, enabled=enabled, scoped=via in ("__enter__", "decorate_context"))
         self.latest_mode = via, event
         self.tell(event)
         self.switch_before = self.switch
@@ -1016,8 +1016,7 @@ class _Reader:
             return
         last = self.backwards[-1]
         names: tuple[Tensor, ...] = last.wanted or ()
-        for number, _, _, _ in self.pending:
-            node = self.nodes[number]
+        for node in self.pending:
             node.op, node.site = "grad", last.site
         self.pending.clear()
         for i, state in enumerate(states):
@@ -1161,7 +1160,7 @@ class _Reader:
     def stored(self, where: dict[str, Any], value: object, how: str, name: str) -> None:
         if not where["turns"]:
             return
-        for tensor in _tensors(value):
+        for tensor in members(value, Tensor):
             if (tensor.requires_grad is YES and tensor.grad_fn is not None) or tensor.grad_of is not None:
                 self.tell(Stored(**where, tensor=tensor, where=how, grows=False, name=name))
 
@@ -1295,7 +1294,7 @@ class _Reader:
             where["site"] = place.file.site(*span)
         if not where["turns"] or not held:
             return
-        for tensor in _tensors(held[-1]):
+        for tensor in members(held[-1], Tensor):
             if tensor.requires_grad is YES and tensor.grad_fn is not None:
                 self.tell(Stored(**where, tensor=tensor, where="append", grows=True, container=held))
 
@@ -1372,17 +1371,6 @@ class _Reader:
                     replaced=old if old is not held else None,
                 )
             )
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
 
 
 def _joined(some: tuple[Cut, ...], more: tuple[Cut, ...]) -> tuple[Cut, ...]:

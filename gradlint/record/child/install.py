@@ -19,7 +19,7 @@ from torch.optim import optimizer as optimizer_hooks
 
 from . import compat
 from .neutralise import Gradients, Neutraliser
-from .observe import Mode, Observer, tensors_in
+from .observe import Mode, Observer, parameters_of, tensors_in
 
 
 def install(observer: Observer) -> None:
@@ -109,56 +109,37 @@ def _wrapped(owner: Any, name: str, around: Callable[[Callable[..., Any]], Calla
 
 
 def _backward(observer: Observer) -> None:
-    def around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
+    def around(roots: str, *, gives: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """`gives`: the gradients of `inputs` are returned, and not left in the leaves."""
 
-        def backward(*arguments: Any, **keywords: Any) -> Any:
-            bound = signature.bind(*arguments, **keywords)
-            given = bound.arguments
-            for name in ("tensors", "inputs"):
-                # An iterator can be read only once.
-                if hasattr(given.get(name), "__next__"):
-                    given[name] = list(given[name])
-            create = bool(given.get("create_graph"))
-            retain = given.get("retain_graph")
-            wanted = given.get("inputs")
-            return observer.run_backward(
-                lambda: original(*bound.args, **bound.kwargs),
-                _listed(given["tensors"]),
-                create if retain is None else bool(retain),
-                create,
-                _listed(wanted) if wanted is not None else None,
-                None,
-            )
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            signature = inspect.signature(original)
 
-        return backward
+            def call(*arguments: Any, **keywords: Any) -> Any:
+                bound = signature.bind(*arguments, **keywords)
+                given = bound.arguments
+                for name in (roots, "inputs"):
+                    # An iterator can be read only once.
+                    if hasattr(given.get(name), "__next__"):
+                        given[name] = list(given[name])
+                create = bool(given.get("create_graph"))
+                retain = given.get("retain_graph")
+                inputs = _listed(given["inputs"]) if given.get("inputs") is not None else None
+                return observer.run_backward(
+                    lambda: original(*bound.args, **bound.kwargs),
+                    _listed(given[roots]),
+                    create if retain is None else bool(retain),
+                    create,
+                    None if gives else inputs,
+                    inputs if gives else None,
+                )
 
-    def around_grad(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
+            return call
 
-        def grad(*arguments: Any, **keywords: Any) -> Any:
-            bound = signature.bind(*arguments, **keywords)
-            given = bound.arguments
-            for name in ("outputs", "inputs"):
-                # An iterator can be read only once.
-                if hasattr(given[name], "__next__"):
-                    given[name] = list(given[name])
-            outputs, inputs = given["outputs"], given["inputs"]
-            create = bool(given.get("create_graph"))
-            retain = given.get("retain_graph")
-            return observer.run_backward(
-                lambda: original(*bound.args, **bound.kwargs),
-                _listed(outputs),
-                create if retain is None else bool(retain),
-                create,
-                None,
-                _listed(inputs),
-            )
+        return wrap
 
-        return grad
-
-    _wrapped(torch.autograd, "backward", around_backward)
-    _wrapped(torch.autograd, "grad", around_grad)
+    _wrapped(torch.autograd, "backward", around("tensors", gives=False))
+    _wrapped(torch.autograd, "grad", around("outputs", gives=True))
 
 
 def _listed(tensors: Any) -> list[Any]:
@@ -229,7 +210,7 @@ def _optimizers(observer: Observer) -> None:
 def _parameters(owner: Any) -> list[torch.Tensor]:
     if isinstance(owner, torch.nn.Module):
         return list(owner.parameters())
-    return [p for group in owner.param_groups for p in group["params"]]
+    return parameters_of(owner)
 
 
 def _scaler(observer: Observer) -> None:
@@ -386,11 +367,8 @@ def _functions(observer: Observer) -> None:
         return around
 
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        for place in (torch.nn.utils.clip_grad, torch.nn.utils):
-            original = getattr(place, name)
-            if not hasattr(original, "__wrapped__") or place is torch.nn.utils.clip_grad:
-                _wrapped(place, name, clipping(name))
-            setattr(torch.nn.utils, name, getattr(torch.nn.utils.clip_grad, name))
+        _wrapped(torch.nn.utils.clip_grad, name, clipping(name))
+        setattr(torch.nn.utils, name, getattr(torch.nn.utils.clip_grad, name))
 
     # A function of Python's or of C, as torch's versions have it: bound to the class of the call either way.
     applied: Any = inspect.getattr_static(torch.autograd.Function, "apply")

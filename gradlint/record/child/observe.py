@@ -343,12 +343,9 @@ class Observer:
             return function(*arguments, **keywords)
         before: Any = None
         try:
-            if types and any(t is not torch.nn.Parameter and t is not torch.Tensor for t in types):
-                # A subclass has its own ideas of what an operation is.
-                return_only = True
-            else:
-                return_only = compat.transforms_active()
-            if not return_only:
+            # A subclass has its own ideas of what an operation is.
+            plain = all(t is torch.nn.Parameter or t is torch.Tensor for t in types)
+            if plain and not compat.transforms_active():
                 before = self.before(kind, arguments, keywords)
         except Exception as error:  # noqa: BLE001 - the program must not see it
             self.fault(f"before {kind[1]}", error)
@@ -392,8 +389,8 @@ class Observer:
             self.journal.add("untold")
         alias = self.aliases.get(id(inputs[0])) if inputs else None
         hidden = alias is not None and alias() is inputs[0] and _writes(kind[1])
-        if hidden and inputs[0].numel() <= _MOST_COMPARED:
-            self.earlier = inputs[0].detach().clone()
+        small = hidden and inputs[0].numel() <= _MOST_COMPARED
+        self.earlier = inputs[0].detach().clone() if small else None
         return inputs, known
 
     def after(
@@ -434,15 +431,15 @@ class Observer:
             site = self.here()
             value = inputs[1] if len(inputs) > 1 else None
             # The storage is another one now.
-            number = self.tensor(inputs[0])
+            storage = self.storages.number(inputs[0])
+            self.kept.add(storage)
             self.journal.add(
                 "set_data",
                 *self.at(site),
                 self.state(inputs[0]),
                 self.state(value) if value is not None else None,
-                self.storages.number(inputs[0]),
+                storage,
             )
-            self.kept.add(number)
         elif what == SET_GRAD:
             site = self.here()
             value = arguments[1] if len(arguments) > 1 else None
@@ -677,9 +674,7 @@ class Observer:
     def backward_raised(self, error: Exception) -> None:
         with compat.no_torch_function():
             self.journal.add("backward_raised", type(error).__name__, str(error)[:2000])
-            modules = (weak() for weak in self.outermost.values())
-            found = {id(p): p for m in modules if m is not None for p in m.parameters()}
-            self.gradients_of(list(found.values()), 0)
+            self.gradients_of(self.outermost_parameters(), 0)
         self.journal.flush()
 
     @guarded
@@ -688,9 +683,7 @@ class Observer:
             if grad_of is None:
                 self.journal.add("backward_done")
                 if not self.steps and not self.backward_depth and not any(r() is not None for r in self.alive):
-                    modules = (weak() for weak in self.outermost.values())
-                    found = {id(p): p for m in modules if m is not None for p in m.parameters()}
-                    self.gradients_of(list(found.values()), 0)
+                    self.gradients_of(self.outermost_parameters(), 0)
                 return
             grads = [t for t in tensors_in((result,)) if isinstance(t, torch.Tensor)]
             states = []
@@ -768,9 +761,7 @@ class Observer:
         with compat.no_torch_function():
             if closure is None:
                 self.gradients_now(optimizer)
-            self.versions_before = [
-                (p, p._version) for group in optimizer.param_groups for p in group["params"] if compat.is_observable(p)
-            ]
+            self.versions_before = [(p, p._version) for p in parameters_of(optimizer) if compat.is_observable(p)]
         if closure is None:
             return None
 
@@ -817,7 +808,7 @@ class Observer:
                 type(optimizer).__name__,
                 closure,
                 self.scaling[-1] if self.scaling else 0,
-                [self.tensor(p) for group in optimizer.param_groups for p in group["params"]],
+                [self.tensor(p) for p in parameters_of(optimizer)],
                 changed,
                 memory(),
             )
@@ -833,28 +824,26 @@ class Observer:
 
     def gradients_now(self, optimizer: Any) -> None:
         """What each parameter's gradient is right before the step that uses it."""
+        own = parameters_of(optimizer)
+        number = self.thing(optimizer)
+        step = self.steps.get(number, 0)
         if self.gradients is not None:
-            own = [p for group in optimizer.param_groups for p in group["params"]]
-            number = self.thing(optimizer)
-            rows = self.gradients.see(number, self.steps.get(number, 0), own)
+            rows = self.gradients.see(number, step, own)
             named = [(self.tensor(own[at]), *numbers) for at, *numbers in rows]
             if named:
-                self.journal.add("compared", number, self.steps.get(number, 0), named)
-        every = max(1, int(self.plan.get("every", 1)))
-        if self.steps.get(self.thing(optimizer), 0) % every:
+                self.journal.add("compared", number, step, named)
+        if step % max(1, int(self.plan.get("every", 1))):
             return
-        self.gradients_of([p for group in optimizer.param_groups for p in group["params"]], self.thing(optimizer))
-        held = {
-            id(p)
-            for weak in self.alive
-            if (o := weak()) is not None
-            for group in o.param_groups
-            for p in group["params"]
-        }
-        modules = (weak() for weak in self.outermost.values())
-        others = {id(p): p for m in modules if m is not None for p in m.parameters() if id(p) not in held}
+        self.gradients_of(own, number)
+        held = {id(p) for weak in self.alive if (o := weak()) is not None for p in parameters_of(o)}
+        others = [p for p in self.outermost_parameters() if id(p) not in held]
         if others:
-            self.gradients_of(list(others.values()), 0)
+            self.gradients_of(others, 0)
+
+    def outermost_parameters(self) -> list[torch.Tensor]:
+        """The parameters of the modules that the program itself calls, each once."""
+        modules = (weak() for weak in self.outermost.values())
+        return list({id(p): p for m in modules if m is not None for p in m.parameters()}.values())
 
     def gradients_of(self, parameters: list[torch.Tensor], optimizer: int) -> None:
         given = [(p, p.grad) for p in parameters if p.grad is not None]
@@ -1211,6 +1200,11 @@ def spent(value: Any) -> bool | None:
     if type(value).__name__ in ("list_iterator", "dict_valueiterator", "tuple_iterator", "dict_itemiterator"):
         return bool(value.__length_hint__() == 0)
     return None
+
+
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    """All parameters that an optimizer holds."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def tensors_in(values: Any, found: list[torch.Tensor] | None = None, depth: int = 3) -> list[torch.Tensor]:
