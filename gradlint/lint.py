@@ -38,6 +38,14 @@ class Linter:
         self.program = Program(File(source.path, source.text) for source in sources)
         self._parsed = 0
 
+    def update(self, source: Source) -> None:
+        """Take `source` in place of what is at its path; a path that is new is added."""
+        self.program.update(File(source.path, source.text))
+
+    def remove(self, path: str) -> None:
+        """Take the file at `path` out of the program."""
+        self.program.remove(path)
+
     def file(self, path: str) -> Outcome:
         """Tell the entries of the file at `path`."""
         file = self.program.files[path]

@@ -98,6 +98,21 @@ class Program:
         found = self.files[path] if path else None
         return found if found is not None and found.problem is None else None
 
+    def update(self, file: File) -> None:
+        """Take `file` in place of what is at its path; a path that is new is added."""
+        known = file.path in self.files
+        self.files[file.path] = file
+        # By `id` of nodes, some of which are no more.
+        self.constants.clear()
+        self.generators.clear()
+        if not known:
+            self.imports = Imports(self.files)
+
+    def remove(self, path: str) -> None:
+        """Take the file at `path` out of the program."""
+        del self.files[path]
+        self.imports = Imports(self.files)
+
     def forget(self) -> None:
         """Let go of all that was parsed."""
         for file in self.files.values():
