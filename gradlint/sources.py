@@ -109,6 +109,11 @@ def find(paths: Sequence[str], excludes: Excludes) -> tuple[list[str], list[Find
     return sorted(found.values(), key=lambda file: file.split(os.sep)), closed
 
 
+def excluded(path: str, excludes: Excludes) -> bool:
+    """Whether a file is left out although the user named it, as by `excludes.force`."""
+    return _matches(GitIgnoreSpec.from_lines(excludes.patterns), path, excludes.root, folder=False)
+
+
 def _matches(spec: GitIgnoreSpec, path: str, root: Path, *, folder: bool) -> bool:
     relative = os.path.relpath(os.path.abspath(path), root.absolute())
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
