@@ -43,13 +43,21 @@ def told(
     project: Project, path: str, encoding: PositionEncodingKind | str, verdicts: Verdicts
 ) -> dict[str, list[Diagnostic]]:
     """What is told of the file at `path`, by the URI of the document that shows it."""
+    told = with_findings(project, path, encoding, verdicts)
+    return {uri: [diagnostic for _, diagnostic in pairs] for uri, pairs in told.items()}
+
+
+def with_findings(
+    project: Project, path: str, encoding: PositionEncodingKind | str, verdicts: Verdicts
+) -> dict[str, list[tuple[Finding, Diagnostic]]]:
+    """As `told`, with the findings that are told."""
     buffer = project.buffers.get(path)
-    uris_ = [uri for uri, _ in buffer.parts()] if buffer is not None else [uri_of(path)]
-    found: dict[str, list[Diagnostic]] = {uri: [] for uri in uris_}
+    shown = [uri for uri, _ in buffer.parts()] if buffer is not None else [uri_of(path)]
+    found: dict[str, list[tuple[Finding, Diagnostic]]] = {uri: [] for uri in shown}
     for finding in project.told(path):
         place = location(project, finding.span, encoding)
         diagnostic = _diagnostic(project, finding, place.range, encoding, verdicts)
-        found.setdefault(place.uri, []).append(diagnostic)
+        found.setdefault(place.uri, []).append((finding, diagnostic))
     return found
 
 

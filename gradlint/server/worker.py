@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
     from gradlint.outcome import Outcome
@@ -128,7 +128,7 @@ class Worker:
         await self._ask(fact)
 
     def start(self) -> None:
-        """See that there is a process."""
+        """See that there is a process; a new one knows nothing."""
         if self._process is None or not self._process.is_alive():
             self._start()
 
@@ -142,7 +142,8 @@ class Worker:
 
     async def _ask(self, question: Question) -> object:
         async with self._turn:
-            self.start()
+            if self._process is None or not self._process.is_alive():
+                raise self._died()
             answer = self._loop.create_future()
             pipe = self._pipe
             threading.Thread(target=_wait_for, args=(pipe, self._loop, answer), daemon=True).start()
@@ -279,11 +280,7 @@ class _Analysis:
         files, _ = sources.find([question.folder], question.excludes)
         if len(files) > MOST_FILES:
             return None
-        found = []
-        for file in files:
-            if file not in question.open and self._read(Read(file)):
-                found.append(file)
-        return found
+        return [file for file in files if file not in question.open and self._read(Read(file))]
 
     def _read(self, question: Read) -> bool:
         from gradlint import sources
@@ -306,7 +303,7 @@ class _Analysis:
 
         return landmarks.find(self.linter.program.files[question.path])
 
-    _answers: dict[type, Callable[[_Analysis, Any], object]] = {
+    _answers: ClassVar[dict[type, Callable[[_Analysis, Any], object]]] = {
         Put: _put,
         Drop: _drop,
         Scan: _scan,
