@@ -141,6 +141,7 @@ class Server(LanguageServer):
         """By folder; '' for what is in none."""
         self.shown: dict[str, _Shown] = {}
         """By the URI of the document or cell."""
+        self._reports: dict[str, tuple[tuple[int, int], list[tuple[str, list[types.Diagnostic], str]]]] = {}
         self._pulls = self._pulls_cells = False
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -425,8 +426,7 @@ class Server(LanguageServer):
                     # Cells that are not open have no address.
                     continue
                 version = buffer.version if buffer is not None else None
-                for uri, items in self._told(project, path).items():
-                    digest = _digest(items)
+                for uri, items, digest in self._report(project, path):
                     if before.pop(uri, None) == digest:
                         reports.append(types.WorkspaceUnchangedDocumentDiagnosticReport(uri, digest, version))
                     else:
@@ -437,6 +437,15 @@ class Server(LanguageServer):
         gone = [uri for uri in before if uri not in self.shown]
         reports += [types.WorkspaceFullDocumentDiagnosticReport(uri, [], None, result_id="") for uri in gone]
         return types.WorkspaceDiagnosticReport(reports)
+
+    def _report(self, project: Project, path: str) -> list[tuple[str, list[types.Diagnostic], str]]:
+        """What is told of a file, which a client that watches all files asks for every few seconds."""
+        edition = project.edition(path)
+        known = self._reports.get(path)
+        if known is None or known[0] != edition:
+            told = self._told(project, path)
+            known = self._reports[path] = edition, [(uri, items, _digest(items)) for uri, items in told.items()]
+        return known[1]
 
     # What can be asked of a place
 
@@ -522,6 +531,7 @@ class Server(LanguageServer):
                 self.warn(str(error))
                 return ""
         self.verdicts.keep(project, finding, told)
+        self._reports.clear()
         self._changed(frozenset(project.buffers))
         self._show(types.MessageType.Info, f"{finding.name}: {told.verdict.value}: {told.reason}")
         return told.verdict.value
