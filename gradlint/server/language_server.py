@@ -114,7 +114,8 @@ class _Shown:
     path: str
     pulled: bool
     """Whether the client asks for its findings."""
-    digest: str = ""
+    published: tuple[int | None, str] = None, ""
+    """The version that was last told of, and what was told."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -380,10 +381,12 @@ class Server(LanguageServer):
             return
         for uri, items in self._told(project, path).items():
             shown = self.shown.get(uri)
-            if shown is not None and not shown.pulled and (digest := _digest(items)) != shown.digest:
-                shown.digest = digest
-                # A cell has a version of its own, which is not followed.
-                version = buffer.version if isinstance(buffer, Document) else None
+            if shown is None or shown.pulled:
+                continue
+            # A cell has a version of its own, which is not followed.
+            version = buffer.version if isinstance(buffer, Document) else None
+            if (published := (version, _digest(items))) != shown.published:
+                shown.published = published
                 self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, items, version))
 
     def _refresh(self) -> None:
