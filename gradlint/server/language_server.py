@@ -240,6 +240,8 @@ class Server(LanguageServer):
 
     def opened(self, item: types.TextDocumentItem) -> None:
         """A text document was opened."""
+        if item.language_id != PYTHON:
+            return
         path = _path(item.uri)
         self._take(Document(item.uri, path, item.version, Text(item.text, self._encoding)))
 

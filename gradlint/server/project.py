@@ -77,6 +77,7 @@ class Project:
         self._unreadable: dict[str, Finding] = {}
         self._wanted: dict[str, tuple[run.Wanted, Stamp]] = {}
         self._configured = 0
+        self._complaint = -1, ""
         self._told: Counter[str] = Counter()
         self._asking = 0
         self._turn = asyncio.Lock()
@@ -185,7 +186,7 @@ class Project:
         try:
             wanted = run.wanted_by(run.Request([path]))
         except (ConfigError, Unknown) as error:
-            self.host.warn(f"{error}; until it is mended, the default configuration is in force")
+            self._complain(f"{error}; until it is mended, the default configuration is in force")
             wanted = run.wanted_by(run.Request([path], isolated=True))
         self._wanted[folder] = wanted, _stamp(folder)
         if known is not None:
@@ -193,6 +194,12 @@ class Project:
             self._configured += 1
             self._taught = 0
         return wanted
+
+    def _complain(self, problem: str) -> None:
+        """Each folder of a project meets the same problem: it is told once."""
+        if self._complaint != (self._configured, problem):
+            self._complaint = self._configured, problem
+            self.host.warn(problem)
 
     # How it comes to be known
 
