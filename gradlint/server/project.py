@@ -109,8 +109,16 @@ class Project:
         """A file was written, made or removed."""
         if path in self.buffers:
             return
+        known = path in self._paths
+        there = self.folder is not None and sources.found_in(
+            self.folder, path, self.wanted(os.path.join(self.folder, "")).settings.excludes()
+        )
+        if not known and not there:
+            return
+        # At once, for what other files import depends on which files there are.
+        (self._paths.add if there else self._paths.discard)(path)
         self._unread.add(path)
-        self._changed(path, moved=(path in self._paths) != os.path.isfile(path))
+        self._changed(path, moved=known != there)
 
     def reconfigure(self) -> None:
         """The configuration has changed; which files there are may have too."""
@@ -335,10 +343,11 @@ class Project:
         self._stale.update(dict.fromkeys(self._misled(), number))
 
     async def _read(self, path: str) -> None:
-        if await self.worker.read(path):
-            self._paths.add(path)
-        else:
+        if path not in self._paths:
+            await self.worker.tell(Drop(path))
+        elif not await self.worker.read(path):
             self._paths.discard(path)
+            self._stale.update(dict.fromkeys(self._misled(), next(self._numbers)))
 
     async def _tell(self, path: str, buffer: Buffer) -> None:
         source = buffer.source()
