@@ -31,15 +31,6 @@ INTERRUPTED = 130
 """The exit code of a run that the user stopped, as shells have it."""
 
 
-class Format(str, Enum):
-    """How `check` tells its findings."""
-
-    full = "full"
-    concise = "concise"
-    json = "json"
-    sarif = "sarif"
-
-
 class PageFormat(str, Enum):
     """How `explain` and `rules` tell theirs."""
 
@@ -131,7 +122,14 @@ def check(
         list[str] | None, typer.Option(metavar="RULES", help="Ask these too, with those asked by default.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
-    output_format: Annotated[Format, typer.Option(help="How to tell the findings.")] = Format.full,
+    output_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT[:FILE]",
+            help="How to tell the findings: full, concise, json, sarif, github, gitlab or junit; "
+            "several times, each but one to a file.  [default: full]",
+        ),
+    ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings there.")
     ] = None,
@@ -157,9 +155,14 @@ def check(
     from gradlint import run
     from gradlint.config import ConfigError
     from gradlint.faults import INTERNAL
+    from gradlint.report import outputs
     from gradlint.selection import Unknown
     from gradlint.sources import PathMissing
 
+    try:
+        asked = outputs.wanted(output_format or (), output_file)
+    except outputs.OutputError as error:
+        _refuse(error)
     given = paths or ["."]
     if run.STDIN in given and len(given) > 1:
         _refuse("`-` reads one file from stdin and takes no other paths")
@@ -187,7 +190,8 @@ def check(
     if report.unlinted:
         files = "1 file was" if report.unlinted == 1 else f"{report.unlinted} files were"
         _complain(f"interrupted: {files} not linted", "warning")
-    _tell(report, output_format, output_file)
+    for output in asked:
+        _tell(report, output.format, output.file)
     names = {finding.name for finding in report.findings}
     if report.unlinted:
         raise typer.Exit(INTERRUPTED)
@@ -220,15 +224,15 @@ class _Progress:
             self._bar.stop()
 
 
-def _tell(report: Report, output_format: Format, file: Path | None) -> None:
+def _tell(report: Report, output_format: str, file: Path | None) -> None:
     import importlib
 
-    if output_format is Format.full and file is None and _colourful():
+    if output_format == "full" and file is None and _colourful():
         from gradlint.report import full
 
         _colour(full.pieces(report))
         return
-    _out(importlib.import_module(f"gradlint.report.{output_format.value}").render(report), file)
+    _out(importlib.import_module(f"gradlint.report.{output_format}").render(report), file)
 
 
 def _colour(pieces: Iterable[tuple[str, str]]) -> None:
