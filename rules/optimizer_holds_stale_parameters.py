@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, binds, names
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Assigned, Backward, Built, Frame, Module, Site, Stepped, Tensor, Trace, graph, leaves
 
 steps = 2
@@ -101,3 +102,15 @@ def _by_id(trace: Trace, wanted: set[int]) -> Iterator[Tensor]:
 
 def _place(tensor: Tensor) -> object:
     return tensor.site, tensor.name
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    built, replaced = code.statement(because(finding, 0)), code.statement(finding.span)
+    block = code.block(built)
+    if not code.before(built, replaced):
+        return None
+    name = binds(built)
+    between = block[block.index(built) + 1 : block.index(replaced) + 1]
+    if len(name) != 1 or any(name & names(one) for one in between):
+        return None
+    return code.fix("Build the optimizer behind the replacement", code.move([built], after=replaced))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, Backward, Optimizer, Trace, sure_graph
 
 neutralise = "keep copies"
@@ -40,3 +42,22 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _role(role: str) -> str:
     return "result" if role.startswith("result") else f"operand `{role}`"
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = code.statement(finding.span)
+    if isinstance(statement, ast.Assign) and isinstance(code.at(finding.span), ast.Assign):
+        return _read_a_copy(finding, code, statement)
+    return code.fix("Make a new tensor", code.out_of_place(finding.span))
+
+
+def _read_a_copy(finding: Finding, code: Code, write: ast.Assign) -> Fix | None:
+    """`x[0] = f(x[1])` where `f` keeps its operand: a copy stays as it is."""
+    [target] = write.targets
+    if not isinstance(target, ast.Subscript):
+        return None
+    kept = code.expression(because(finding, 0))
+    for part in ast.walk(kept):
+        if isinstance(part, ast.Subscript) and code.source(part.value) == code.source(target.value):
+            return code.fix(f"Read a copy of `{code.source(part)}`", code.append(part, ".clone()"))
+    return None
