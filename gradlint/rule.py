@@ -66,6 +66,8 @@ class Rule:
     """How a run leaves the fault out, to be compared with one that has it; '' where there is no way."""
     fix: Callable[[Finding, Code], Fix | None] | None = None
     """The repair of one of its findings, from the text of the file."""
+    dead_code: bool = False
+    """Whether what stands at the place does nothing, so that an editor may fade it."""
 
     @property
     def name(self) -> str:

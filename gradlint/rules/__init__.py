@@ -34,6 +34,7 @@ def rules() -> tuple[Rule, ...]:
                 raises=getattr(module, "raises", ""),
                 neutralise=getattr(module, "neutralise", ""),
                 fix=getattr(module, "fix", None),
+                dead_code=getattr(module, "dead_code", False),
             )
         )
     return tuple(sorted(found, key=lambda rule: rule.page.code))
