@@ -7,11 +7,13 @@ A rule's repair is computed when somebody asks for it, from the finding and the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gradlint import rules
 from gradlint.edits import Code, Refused
+from gradlint.faults import why
 from gradlint.rule import Edit, Finding, Fix
 from gradlint.sources import Source
 
@@ -25,16 +27,18 @@ def fix(finding: Finding, source: Source) -> Fix | None:
         found = rule.fix(finding, _code(source.path, source.text))
     except Refused:
         return None
+    except Exception as error:  # noqa: BLE001  # without its repair the finding is still worth telling
+        warnings.warn(f"the repair of {finding.name} failed: {why(error)}", RuntimeWarning, stacklevel=2)
+        return None
     if found is None or not found.edits or conflict(found.edits):
         return None
     return found
 
 
-def offered(findings: Iterable[Finding], sources: Iterable[Source]) -> list[Finding]:
-    """The findings, each with its repair where there is one."""
-    by_path = {source.path: source for source in sources}
+def offered(findings: Iterable[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+    """The findings, each with its repair where there is one; `sources` by path."""
     return [
-        replace(finding, fix=fix(finding, by_path[finding.span.path])) if finding.span.path in by_path else finding
+        replace(finding, fix=fix(finding, sources[finding.span.path])) if finding.span.path in sources else finding
         for finding in findings
     ]
 
