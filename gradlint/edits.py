@@ -488,7 +488,7 @@ class Code:
         while first and (line := self.text[self.text.rfind("\n", 0, first - 1) + 1 : first]).startswith(f"{old}#"):
             first -= len(line)
         start, end = self._whole(anchor)
-        if start < last and first < end:
+        if before is not None and first <= start < last:
             raise Refused("a move into itself")
         lines = self.text[first:last].removesuffix("\n").split("\n")
         inside = self._string_lines(statements)
@@ -498,14 +498,16 @@ class Code:
         moved = "\n".join(
             new + line.removeprefix(old) if line.strip() and line.startswith(old) else line for line in lines
         )
-        kept = self._edit(first, last, "")
-        if len(statements) == len(block):
-            kept = self._edit(first, last, f"{old}pass\n")
+        kept = f"{old}pass\n" if len(statements) == len(block) else ""
+        if before is None and end == last:
+            # The end of a block moves out of it, and stays where it is.
+            return self._edit(first, last, kept + moved + "\n" * self.text.endswith("\n", first, last))
+        gone = self._edit(first, last, kept)
         if before is not None:
-            return kept + self._edit(start, start, f"{moved}\n")
+            return gone + self._edit(start, start, f"{moved}\n")
         # A text may end without a newline, and then it still does.
         at = self._rest(anchor)[0]
-        return kept + self._edit(at, at, f"\n{moved}")
+        return gone + self._edit(at, at, f"\n{moved}")
 
     def _string_lines(self, statements: Iterable[ast.stmt]) -> set[int]:
         """The lines that begin inside of a string."""
@@ -603,7 +605,7 @@ class Code:
         statement = self.statement(span)
         if isinstance(statement, ast.AugAssign):
             self.may_rebind(statement.target, statement, views=views)
-            return self._binary(statement)
+            return self.spelled_out(statement)
         call = self.call(span)
         inplace = any(keyword.arg == "inplace" for keyword in call.keywords)
         if inplace and call.args:
@@ -616,7 +618,8 @@ class Code:
             return edits + self._edit(start, start, f"{self.source(target)} = ")
         return edits
 
-    def _binary(self, statement: ast.AugAssign) -> Edits:
+    def spelled_out(self, statement: ast.AugAssign) -> Edits:
+        """`x += y` as `x = x + y`, whatever `x` is."""
         end = self.range(statement)[1]
         target = self.source(statement.target)
         at = self.range(statement.target)[1]
@@ -706,6 +709,14 @@ def _is_none(value: ast.expr | None) -> bool:
 def binds(node: ast.AST) -> set[str]:
     """The names that something in a node is bound to."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+
+
+def target_of(statement: ast.stmt) -> ast.expr:
+    """The one target of an assignment."""
+    targets = sure(statement, ast.Assign).targets
+    if len(targets) != 1:
+        raise Refused("several targets")
+    return targets[0]
 
 
 def names(node: ast.AST) -> set[str]:

@@ -1,7 +1,7 @@
 import ast
 from collections.abc import Iterator
 
-from gradlint.edits import Code, sure
+from gradlint.edits import Code, sure, target_of
 from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Mutated, Optimizer, Trace
 
@@ -30,6 +30,6 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = sure(code.statement(finding.span), ast.Assign)
-    [target] = statement.targets
+    target = target_of(statement)
     copied = f"{code.source(target)}.copy_({code.source(statement.value)})"
     return code.fix("Copy the values", code.replace(statement, copied))

@@ -1,7 +1,7 @@
 import ast
 from collections.abc import Iterator
 
-from gradlint.edits import Code, out_of_place, sure
+from gradlint.edits import Code, out_of_place, sure, target_of
 from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Backward, Made, Mutated, Trace, sure_graph
 
@@ -70,7 +70,7 @@ def _ignored(trace: Trace) -> Iterator[Claim]:
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = code.statement(finding.span)
     if isinstance(statement, ast.Assign):
-        [target] = statement.targets
+        target = target_of(statement)
         data = sure(sure(target, ast.Subscript).value, ast.Attribute)
         name = sure(data.value, ast.Name)
         code.may_rebind(name, statement)

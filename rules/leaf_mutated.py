@@ -32,6 +32,9 @@ def fix(finding: Finding, code: Code) -> Fix | None:
         meant = isinstance(statement.targets[0], ast.Subscript)
     else:
         meant = isinstance(call, ast.Call) and code.at(finding.span) is call and not _for_a_name(code, call)
+    if not meant and isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+        # `state["loss"] += penalty`: the slot of a dict or a list takes the sum.
+        return code.fix("Make a new tensor", code.spelled_out(statement))
     if meant:
         return code.fix("Write under `torch.no_grad()`", code.no_grad([statement]))
     return code.fix("Make a new tensor", code.out_of_place(finding.span, views=True))

@@ -2,7 +2,7 @@ import ast
 import difflib
 from collections.abc import Iterator
 
-from gradlint.edits import Code, sure
+from gradlint.edits import Code, sure, target_of
 from gradlint.rule import Claim, Finding, Fix
 from gradlint.trace import NO, AttributeSet, Tensor, Trace
 
@@ -29,5 +29,5 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = sure(code.statement(finding.span), ast.Assign)
-    [target] = statement.targets
+    target = target_of(statement)
     return code.fix("Write `requires_grad`", code.rename(sure(target, ast.Attribute), "requires_grad"))

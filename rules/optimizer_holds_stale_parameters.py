@@ -1,6 +1,7 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.edits import Code, because, binds, names
+from gradlint.edits import Code, because, binds, names, target_of
 from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Assigned, Backward, Built, Frame, Module, Site, Stepped, Tensor, Trace, graph, leaves
 
@@ -106,6 +107,11 @@ def _place(tensor: Tensor) -> object:
 
 def fix(finding: Finding, code: Code) -> Fix | None:
     built, replaced = code.statement(because(finding, 0)), code.statement(finding.span)
+    if isinstance(replaced, ast.Assign) and isinstance(replaced.value, ast.Call):
+        target, moved = target_of(replaced), replaced.value.func
+        if isinstance(moved, ast.Attribute) and code.source(moved.value) == code.source(target):
+            edits = code.append(target, ".data"), code.append(moved.value, ".data")
+            return code.fix("Move its data, and keep the parameter", *edits)
     block = code.block(built)
     if not code.before(built, replaced):
         return None

@@ -1,7 +1,7 @@
 import ast
 from collections.abc import Iterator
 
-from gradlint.edits import Code, sure
+from gradlint.edits import Code, sure, target_of
 from gradlint.rule import Claim, Finding, Fix
 from gradlint.trace import AttributeSet, Module, Trace
 
@@ -20,7 +20,7 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = sure(code.statement(finding.span), ast.Assign)
-    [target] = statement.targets
+    target = target_of(statement)
     module = code.source(sure(target, ast.Attribute).value)
     switched = f"{module}.requires_grad_({code.source(statement.value)})"
     return code.fix(f"Call `{switched}`", code.replace(statement, switched))

@@ -1,7 +1,7 @@
 import ast
 from collections.abc import Iterator
 
-from gradlint.edits import Code, because
+from gradlint.edits import Code, because, sure, target_of
 from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, Backward, Optimizer, Trace, sure_graph
 
@@ -47,17 +47,20 @@ def _role(role: str) -> str:
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = code.statement(finding.span)
     if isinstance(statement, ast.Assign) and isinstance(code.at(finding.span), ast.Assign):
-        return _read_a_copy(finding, code, statement)
+        written = sure(target_of(statement), ast.Subscript).value
+        return _read_a_copy(finding, code, code.source(written), parts=True)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    method = call.func if isinstance(call, ast.Call) else None
+    if isinstance(method, ast.Attribute) and method.attr == "copy_":
+        return _read_a_copy(finding, code, code.source(method.value), parts=False)
     return code.fix("Make a new tensor", code.out_of_place(finding.span))
 
 
-def _read_a_copy(finding: Finding, code: Code, write: ast.Assign) -> Fix | None:
+def _read_a_copy(finding: Finding, code: Code, written: str, *, parts: bool) -> Fix | None:
     """`x[0] = f(x[1])` where `f` keeps its operand: a copy stays as it is."""
-    [target] = write.targets
-    if not isinstance(target, ast.Subscript):
-        return None
     kept = code.expression(because(finding, 0))
-    for part in ast.walk(kept):
-        if isinstance(part, ast.Subscript) and code.source(part.value) == code.source(target.value):
-            return code.fix(f"Read a copy of `{code.source(part)}`", code.append(part, ".clone()"))
+    for node in ast.walk(kept):
+        whole = node.value if parts and isinstance(node, ast.Subscript) else node
+        if isinstance(node, ast.Subscript if parts else (ast.Name, ast.Attribute)) and code.source(whole) == written:
+            return code.fix(f"Read a copy of `{code.source(node)}`", code.append(node, ".clone()"))
     return None
