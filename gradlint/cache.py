@@ -66,19 +66,20 @@ class Cache:
         if entry is None:
             return None
         read, findings, cut = entry
-        if not all(self._stands(self._kept, number) for number in read):
+        self._look_at(self._kept, read)
+        if not self._kept.fallen.isdisjoint(read):
             return None
         return Outcome(tuple(map(_finding, findings)), {}, tuple(cut))
 
-    def _stands(self, kept: _Kept, number: int) -> bool:
-        """Whether a file has the text that it had, and its imports mean what they meant."""
-        known = kept.stands.get(number)
-        if known is None:
+    def _look_at(self, kept: _Kept, numbers: Iterable[int]) -> None:
+        """Learn which states have fallen: the text is another one, or an import means another file."""
+        for number in {*numbers}.difference(kept.seen):
+            kept.seen.add(number)
             path, digest, asked = kept.state(number)
-            known = kept.stands[number] = self._texts.get(path) == digest and all(
-                self._imports.find((path, *question)) == found for question, found in asked.items()
-            )
-        return known
+            if self._texts.get(path) != digest or any(
+                self._imports.find((path, *question)) != found for question, found in asked.items()
+            ):
+                kept.fallen.add(number)
 
     def put(self, path: str, outcome: Outcome) -> None:
         """Keep an outcome; that of a failure is not kept."""
@@ -95,7 +96,7 @@ class Cache:
         if not self._fresh:
             return
         kept = _Kept(self._file)
-        # By its path where a state is ours, by its number where another run left it.
+        # By the path of its file where a state is ours too, by the number that it has on disk where it is not.
         states: dict[str | int, int] = {}
         lines: dict[str, bytes] = {}
 
@@ -107,7 +108,11 @@ class Cache:
             entry = kept.entry(path) if path not in self._fresh else None
             if entry is not None:
                 read, findings, cut = entry
-                keep(path, [self._joined(kept, number) for number in read], findings, cut)
+                self._look_at(kept, read)
+                keep(path, [number if number in kept.fallen else kept.path(number) for number in read], findings, cut)
+        for number in kept.seen - kept.fallen:
+            path, _, asked = kept.state(number)
+            self._asked[path].update(asked)
         for path, (files, outcome) in self._fresh.items():
             keep(path, files, [_row(finding) for finding in outcome.findings], outcome.cut)
         table: dict[str, int] = {}
@@ -120,14 +125,6 @@ class Cache:
             # Who reads meanwhile sees the old file or the new one, whole.
             os.replace(new.name, self._file)
             _shrink(self._file.parent)
-
-    def _joined(self, kept: _Kept, number: int) -> str | int:
-        """A state of the file on disk: by its path where it is ours too, else by its number."""
-        if not self._stands(kept, number):
-            return number
-        path, _, asked = kept.state(number)
-        self._asked[path].update(asked)
-        return path
 
     def _state(self, kept: _Kept, state: str | int, table: dict[str, int]) -> list[Any]:
         if isinstance(state, int):
@@ -149,7 +146,10 @@ class _Kept:
     """
 
     def __init__(self, file: Path) -> None:
-        self.stands: dict[int, bool] = {}
+        self.seen: set[int] = set()
+        """The states that were compared with what is now."""
+        self.fallen: set[int] = set()
+        """Those among them that do not hold any more."""
         try:
             first, *self._lines = file.read_bytes().splitlines()
         except (OSError, ValueError):
@@ -165,6 +165,11 @@ class _Kept:
         value = _value(self._lines[at]) if at is not None and at < len(self._lines) else None
         # Where lines are lost, others stand in their place.
         return value[1:] if value is not None and value[0] == path else None
+
+    def path(self, number: int) -> str:
+        """The path of the file that a state is of."""
+        name: int = self._states[number][0]
+        return self._table[name]
 
     def state(self, number: int) -> tuple[str, str, Asked]:
         """A path, the digest of its text, and what its imports meant."""
