@@ -472,6 +472,18 @@ def clean() -> None:
 
 
 @app.command()
+def server() -> None:
+    """Speak the Language Server Protocol over standard input and output, for editors."""
+    try:
+        from gradlint.server.language_server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol", "cattrs", "attrs"):
+            raise
+        _refuse(f'the server needs {error.name}: install "gradlint-torch[lsp]" in {sys.prefix}')
+    serve()
+
+
+@app.command()
 def doctor() -> None:
     """Say what gradlint runs on and what is wrong with its installation or configuration."""
     from gradlint.doctor import examine

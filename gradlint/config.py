@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradlint.selection import did_you_mean
-from gradlint.sources import DEFAULT_EXCLUDE
+from gradlint.sources import DEFAULT_EXCLUDE, Excludes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,6 +46,10 @@ class Config:
     extend_exclude: tuple[str, ...] = ()
     per_file_ignores: Mapping[str, Sequence[str]] = field(default_factory=dict)
     confirm: Confirm = field(default_factory=Confirm)
+
+    def excludes(self, *, force: bool = False) -> Excludes:
+        """What is left out; with `force`, of the named files too."""
+        return Excludes(self.root, (*self.exclude, *self.extend_exclude), force)
 
 
 def load(paths: Sequence[str]) -> Config:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import cast
@@ -59,7 +59,7 @@ def lint(
                 except (EOFError, OSError):
                     worker.process.join()
                     del workers[pipe]
-                    yield worker.path, Outcome((internal(worker.path, _death(worker.process.exitcode or 0)),), {})
+                    yield worker.path, Outcome((internal(worker.path, death(worker.process.exitcode or 0)),), {})
                     continue
                 path = worker.path
                 if todo:
@@ -111,7 +111,8 @@ def _start(sources: Sequence[Source], rules: Sequence[Rule]) -> _Worker:
     return _Worker(process, ours)
 
 
-def _death(exitcode: int) -> str:
+def death(exitcode: int) -> str:
+    """How a process ended."""
     if exitcode >= 0:
         return f"the process ended with exit code {exitcode}"
     try:
@@ -124,13 +125,18 @@ def _death(exitcode: int) -> str:
 def _work(pipe: Connection, sources: Sequence[Source], rules: Sequence[Rule]) -> None:
     # The parent decides what an interrupt means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with_large_stack(lambda: _serve(pipe, sources, rules))
+
+
+def with_large_stack(work: Callable[[], None]) -> None:
+    """Call `work` as the analysis needs it; this process does nothing else."""
     sys.setrecursionlimit(RECURSION)
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     # Only a new thread gets a larger stack, and how large a one depends on the limits set here.
     for size in (STACK, STACK // 4, STACK // 16):
         threading.stack_size(size)
-        thread = threading.Thread(target=_serve, args=(pipe, sources, rules))
+        thread = threading.Thread(target=work)
         with contextlib.suppress(RuntimeError):
             thread.start()
             thread.join()

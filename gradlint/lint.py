@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gradlint.faults import internal, why
@@ -30,6 +30,10 @@ def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
     return merged(linter.file(source.path) for source in sources)
 
 
+class Stopped(Exception):
+    """Nobody wants to know any more."""
+
+
 class Linter:
     """Lints the files of one run one by one.  What is found by one does not depend on the others having been linted."""
 
@@ -46,8 +50,8 @@ class Linter:
         """Take the file at `path` out of the program."""
         self.program.remove(path)
 
-    def file(self, path: str) -> Outcome:
-        """Tell the entries of the file at `path`."""
+    def file(self, path: str, stop: Callable[[], bool] | None = None) -> Outcome:
+        """Tell the entries of the file at `path`.  Raises Stopped once `stop` says so."""
         file = self.program.files[path]
         self._parsed += len(file.text)
         if self._parsed > _MOST_PARSED:
@@ -64,6 +68,8 @@ class Linter:
         failed: dict[str, Exception] = {}
         cut: list[str] = []
         for traces in tell(self.program, file, failed):
+            if stop is not None and stop():
+                raise Stopped
             claims.hear(traces)
             cut += [trace.entry for trace in traces if not trace.complete][:1]
         faults = [internal(path, why(error)) for path, error in failed.items()]

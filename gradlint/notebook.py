@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradlint.text import logical_line_end
@@ -53,11 +53,16 @@ def read(text: str) -> tuple[str, tuple[Cell, ...]]:
         raise NotANotebook("not a notebook of version 4: it has no list of cells")
     if _language(document) not in ("python", "ipython", ""):
         return "", ()
+    return joined(_code(document["cells"]))
+
+
+def joined(sources: Iterable[tuple[int, str]]) -> tuple[str, tuple[Cell, ...]]:
+    """The Python text of code cells, each given with its number, and where they are in it."""
     parts: list[str] = []
     cells: list[Cell] = []
     line = 1
-    for number, source in _code(document["cells"]):
-        masked = mask(source)
+    for number, source in sources:
+        masked = mask(_ended(source))
         lines = masked.count("\n")
         cells.append(Cell(number, line, lines))
         parts.append(masked)
@@ -83,8 +88,12 @@ def _code(cells: list[object]) -> Iterator[tuple[int, str]]:
         if isinstance(source, list):
             source = "".join(part for part in source if isinstance(part, str))
         if isinstance(source, str) and source:
-            source = source.replace("\r\n", "\n").replace("\r", "\n")
-            yield number, source if source.endswith("\n") else source + "\n"
+            yield number, source
+
+
+def _ended(source: str) -> str:
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    return source if source.endswith("\n") else source + "\n"
 
 
 def mask(cell: str) -> str:

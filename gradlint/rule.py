@@ -54,6 +54,8 @@ class Rule:
 
     neutralise: str = ""
     """How a run leaves the fault out, to be compared with one that has it; '' where there is no way."""
+    dead_code: bool = False
+    """Whether what stands at the place does nothing, so that an editor may fade it."""
 
     @property
     def name(self) -> str:

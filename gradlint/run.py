@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
@@ -19,7 +18,7 @@ from gradlint.report import Report
 from gradlint.rule import Finding, Rule
 from gradlint.rules import rules
 from gradlint.selection import Catalog
-from gradlint.sources import Excludes, Source
+from gradlint.sources import Source
 
 STDIN = "-"
 
@@ -184,9 +183,7 @@ def _sources(request: Request, settings: Config) -> tuple[list[Source], list[Fin
     if request.stdin is not None:
         readings = [sources.decode(request.stdin_filename, request.stdin)]
     else:
-        patterns = (*settings.exclude, *settings.extend_exclude)
-        excludes = Excludes(Path(settings.root), patterns, request.force_exclude)
-        files, findings = sources.find(request.paths, excludes)
+        files, findings = sources.find(request.paths, settings.excludes(force=request.force_exclude))
         readings = map(sources.read, files)
     found: list[Source] = []
     for reading in readings:

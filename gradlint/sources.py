@@ -109,6 +109,11 @@ def find(paths: Sequence[str], excludes: Excludes) -> tuple[list[str], list[Find
     return sorted(found.values(), key=lambda file: file.split(os.sep)), closed
 
 
+def excluded(path: str, excludes: Excludes) -> bool:
+    """Whether a file is left out although the user named it, as by `excludes.force`."""
+    return _matches(GitIgnoreSpec.from_lines(excludes.patterns), path, excludes.root, folder=False)
+
+
 def _matches(spec: GitIgnoreSpec, path: str, root: Path, *, folder: bool) -> bool:
     relative = os.path.relpath(os.path.abspath(path), root.absolute())
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
@@ -204,14 +209,20 @@ def decode(path: str, content: bytes) -> Source | Finding | None:
             return unreadable(path, str(error), error.line, error.column)
         if not cells:
             return None
+    return checked(Source(path, text, cells))
+
+
+def checked(source: Source) -> Source | Finding:
+    """The source, or a finding where its text is longer than is linted or holds what no parser takes."""
+    path, text = source.path, source.text
     if len(text) > LARGEST:
         return unreadable(path, f"the file has {len(text):,} characters; more than {LARGEST:,} are not linted")
-    # NUL bytes and lone surrogates can come out of JSON and odd codecs too, and no parser takes them.
+    # NUL bytes and lone surrogates can come out of JSON and odd codecs too.
     if odd := re.search("[\0\ud800-\udfff]", text):
         line = text.count("\n", 0, odd.start()) + 1
         what = "a NUL byte" if odd[0] == "\0" else "half of a surrogate pair"
         return unreadable(path, f"the file holds {what}", line, odd.start() - text.rfind("\n", 0, odd.start()))
-    return Source(path, text, cells)
+    return source
 
 
 def _text(path: str, content: bytes, *, cookie: bool) -> str | Finding:

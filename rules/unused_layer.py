@@ -6,6 +6,7 @@ from gradlint.rule import Claim, Reason
 from gradlint.trace import YES, Assigned, Called, Made, Module, Returned, Stepped, Tensor, Trace
 
 on_every_path = True
+dead_code = True
 
 
 def check(trace: Trace) -> Iterator[Claim]:

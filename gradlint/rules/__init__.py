@@ -33,6 +33,7 @@ def rules() -> tuple[Rule, ...]:
                 steps=getattr(module, "steps", 0),
                 raises=getattr(module, "raises", ""),
                 neutralise=getattr(module, "neutralise", ""),
+                dead_code=getattr(module, "dead_code", False),
             )
         )
     return tuple(sorted(found, key=lambda rule: rule.page.code))

@@ -1,0 +1,48 @@
+"""What an editor shows at a place: why there is a finding, with the rule's page."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from gradlint.rule import Because, Finding, Verdict
+from gradlint.server import diagnostics
+from gradlint.server.project import Project
+from gradlint.server.verdicts import Verdicts
+
+
+def findings(here: Sequence[Finding], verdicts: Verdicts, project: Project) -> str:
+    """The findings at one place as Markdown, the page of each rule once."""
+    parts = []
+    for finding in here:
+        lines = [f"**{finding.code} {finding.name}**: {finding.message}", ""]
+        lines += [f"* {_link(finding, link)}" for link in finding.because]
+        if finding.instead:
+            lines += ["", f"**Instead:** {finding.instead}"]
+        verdict = verdicts.of(project, finding)
+        if verdict is not None:
+            lines += ["", f"**{verdict.verdict.value.capitalize()}:** {verdict.reason}"]
+        parts.append("\n".join(lines))
+    for name in dict.fromkeys(finding.name for finding in here):
+        page = diagnostics.page(name)
+        if page is not None:
+            parts.append(page.text.strip())
+    return "\n\n---\n\n".join(parts)
+
+
+def _link(finding: Finding, link: Because) -> str:
+    line = link.span.line
+    if link.span.path != finding.span.path:
+        place = f"[{os.path.basename(link.span.path)}:{line}]({diagnostics.uri_of(link.span.path)}#L{line})"
+    else:
+        place = f"line {line}"
+    return f"{link.text} ({place})"
+
+
+def count(title: str, inside: Sequence[Finding], verdicts: Verdicts, project: Project) -> str:
+    """One line that counts the findings of a training loop or a module."""
+    told = Counter(verdict.verdict for finding in inside if (verdict := verdicts.of(project, finding)) is not None)
+    number = f"{len(inside)} finding{'s' * (len(inside) != 1)}" if inside else "no findings"
+    words = [f"{told[verdict]} {verdict.value}" for verdict in Verdict if told[verdict]]
+    return f"{title}: {number}" + (f" ({', '.join(words)})" if words else "")
