@@ -20,6 +20,8 @@ from pygls.protocol.language_server import lsp_method
 
 import gradlint
 from gradlint.rule import Finding
+from gradlint.rules import rules
+from gradlint.selection import Catalog, Unknown
 from gradlint.server import actions, confirming, diagnostics, hover
 from gradlint.server.buffers import Buffer, Document, Notebook
 from gradlint.server.project import Host, Project
@@ -240,6 +242,8 @@ class Server(LanguageServer):
 
     def opened(self, item: types.TextDocumentItem) -> None:
         """A text document was opened."""
+        if item.language_id != PYTHON:
+            return
         path = _path(item.uri)
         self._take(Document(item.uri, path, item.version, Text(item.text, self._encoding)))
 
@@ -503,14 +507,16 @@ class Server(LanguageServer):
     # Commands
 
     async def explain(self, name: str) -> str:
-        """Show a rule's page; its Markdown."""
-        page = diagnostics.page(name)
-        if page is None:
+        """Show a rule's page, by its name or code; its Markdown."""
+        try:
+            page = Catalog(tuple(rule.page for rule in rules())).page(name)
+        except Unknown as error:
+            self.warn(str(error))
             return ""
         window = self.client_capabilities.window
         if window is not None and window.show_document is not None and window.show_document.support:
             with contextlib.suppress(Exception):
-                await self.window_show_document_async(types.ShowDocumentParams(diagnostics.page_uri(name)))
+                await self.window_show_document_async(types.ShowDocumentParams(diagnostics.page_uri(page.name)))
         return page.text
 
     async def confirm(self, uri: str, data: dict[str, Any]) -> str:

@@ -77,6 +77,7 @@ class Project:
         self._unreadable: dict[str, Finding] = {}
         self._wanted: dict[str, tuple[run.Wanted, Stamp]] = {}
         self._configured = 0
+        self._complaint = -1, ""
         self._told: Counter[str] = Counter()
         self._asking = 0
         self._turn = asyncio.Lock()
@@ -108,8 +109,16 @@ class Project:
         """A file was written, made or removed."""
         if path in self.buffers:
             return
+        known = path in self._paths
+        there = self.folder is not None and sources.found_in(
+            self.folder, path, self.wanted(os.path.join(self.folder, "")).settings.excludes()
+        )
+        if not known and not there:
+            return
+        # At once, for what other files import depends on which files there are.
+        (self._paths.add if there else self._paths.discard)(path)
         self._unread.add(path)
-        self._changed(path, moved=(path in self._paths) != os.path.isfile(path))
+        self._changed(path, moved=known != there)
 
     def reconfigure(self) -> None:
         """The configuration has changed; which files there are may have too."""
@@ -185,7 +194,7 @@ class Project:
         try:
             wanted = run.wanted_by(run.Request([path]))
         except (ConfigError, Unknown) as error:
-            self.host.warn(f"{error}; until it is mended, the default configuration is in force")
+            self._complain(f"{error}; until it is mended, the default configuration is in force")
             wanted = run.wanted_by(run.Request([path], isolated=True))
         self._wanted[folder] = wanted, _stamp(folder)
         if known is not None:
@@ -193,6 +202,12 @@ class Project:
             self._configured += 1
             self._taught = 0
         return wanted
+
+    def _complain(self, problem: str) -> None:
+        """Each folder of a project meets the same problem: it is told once."""
+        if self._complaint != (self._configured, problem):
+            self._complaint = self._configured, problem
+            self.host.warn(problem)
 
     # How it comes to be known
 
@@ -328,10 +343,11 @@ class Project:
         self._stale.update(dict.fromkeys(self._misled(), number))
 
     async def _read(self, path: str) -> None:
-        if await self.worker.read(path):
-            self._paths.add(path)
-        else:
+        if path not in self._paths:
+            await self.worker.tell(Drop(path))
+        elif not await self.worker.read(path):
             self._paths.discard(path)
+            self._stale.update(dict.fromkeys(self._misled(), next(self._numbers)))
 
     async def _tell(self, path: str, buffer: Buffer) -> None:
         source = buffer.source()
