@@ -86,6 +86,8 @@ class Document:
     uri: str
     text: str
     version: int = 1
+    since: int = 0
+    """How much the server had said when the document was opened."""
 
     def offset(self, position: Json, units: Callable[[str], int]) -> int:
         """Where a position of the protocol is in the text."""
@@ -291,7 +293,7 @@ class Client:
         if text is None:
             assert isinstance(path, Path)
             text = path.read_bytes().decode()
-        self.documents[uri] = Document(uri, text)
+        self.documents[uri] = Document(uri, text, since=len(self.received))
         item = {"uri": uri, "languageId": language, "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
         return uri
@@ -396,6 +398,7 @@ class Client:
                 and (m["params"]["uri"], m["params"].get("version")) == (uri, version)
             ),
             f"diagnostics of version {version} of {uri}",
+            self.documents[uri].since,
         )
         return self.shown(uri)
 
