@@ -93,8 +93,9 @@ class Run:
     def changed(self, sources: Iterable[Source]) -> Run:
         """The same run with other texts in place of those at the paths of `sources`; this one stays as it is."""
         new = {source.path: source for source in sources}
-        for path in self.outcomes.keys() - self.read.keys() if self.cache is not None else ():
-            self.read[path] = frozenset(self.cache.asked(path).values())
+        if self.cache is not None:
+            for path in self.outcomes.keys() - self.read.keys():
+                self.read[path] = frozenset(self.cache.asked(path).values())
         kept = {p: outcome for p, outcome in self.outcomes.items() if p not in new and not self.read[p] & new.keys()}
         # The cache is for what is on disk.
         return replace(self, cache=None, sources={**self.sources, **new}, outcomes=kept, read=dict(self.read))

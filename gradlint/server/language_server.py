@@ -561,8 +561,8 @@ class Server(LanguageServer):
         buffer = shown.project.buffers.get(shown.path) if shown is not None else None
         if shown is None or buffer is None:
             return
-        findings = await shown.project.findings(shown.path)
-        edit = actions.fix_all(shown.project, buffer, findings)
+        await shown.project.findings(shown.path)
+        edit = actions.fix_all(shown.project, buffer)
         if edit is not None:
             await self.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, "Fix all (gradlint)"))
 
