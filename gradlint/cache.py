@@ -23,7 +23,7 @@ import platformdirs
 
 import gradlint
 from gradlint.faults import INTERNAL
-from gradlint.imports import Imports, Question
+from gradlint.imports import Imports
 from gradlint.outcome import Outcome
 from gradlint.rule import Because, Finding
 from gradlint.sources import Source
@@ -71,11 +71,15 @@ class Cache:
             return None
         return Outcome(tuple(map(_finding, findings)), {}, tuple(cut))
 
-    def asked(self, path: str) -> dict[Question, str]:
-        """What the outcome that is kept of `path` has asked, and what other outcomes have asked of the same files."""
-        read, _, _ = self._kept.entry(path) or ((), (), ())
-        states = map(self._kept.state, read)
-        return {(importer, *question): found for importer, _, answers in states for question, found in answers.items()}
+    def read(self, path: str) -> frozenset[str]:
+        """The files that the outcome which is kept of `path` depends on, itself among them."""
+        states, _, _ = self._kept.entry(path) or ((), (), ())
+        return frozenset(map(self._kept.path, states))
+
+    def asked(self) -> dict[str, Asked]:
+        """What the imports of each file mean that an outcome depends on which was got."""
+        states = map(self._kept.state, self._kept.seen - self._kept.fallen)
+        return {path: asked for path, _, asked in states}
 
     def _look_at(self, kept: _Kept, numbers: Iterable[int]) -> None:
         """Learn which states have fallen: the text is another one, or an import means another file."""

@@ -79,7 +79,7 @@ class Run:
     """What came of the files that have been linted."""
     cache: Cache | None = None
     read: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The files that an outcome depends on besides its own; of those from the cache, the cache knows."""
+    """The files that an outcome depends on; of those from the cache, the cache knows."""
 
     @staticmethod
     def of(request: Request) -> Run:
@@ -95,7 +95,7 @@ class Run:
         new = {source.path: source for source in sources}
         if self.cache is not None:
             for path in self.outcomes.keys() - self.read.keys():
-                self.read[path] = frozenset(self.cache.asked(path).values())
+                self.read[path] = self.cache.read(path)
         kept = {p: outcome for p, outcome in self.outcomes.items() if p not in new and not self.read[p] & new.keys()}
         # The cache is for what is on disk.
         return replace(self, cache=None, sources={**self.sources, **new}, outcomes=kept, read=dict(self.read))
