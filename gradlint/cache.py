@@ -65,10 +65,13 @@ class Cache:
             pairs = zip(texts[::2], texts[1::2], strict=True)
             if any(self._texts.get(names[name]) != names[text] for name, text in pairs):
                 return None
+            questions = {}
             for importer, dotted, dots, found in zip(*(asked[part::4] for part in range(4)), strict=True):
-                if self._imports.find((names[importer], names[dotted], dots)) != names[found]:
+                question = names[importer], names[dotted], dots
+                if self._imports.find(question) != names[found]:
                     return None
-            return Outcome(tuple(map(_finding, findings)), {}, tuple(cut))
+                questions[question] = names[found]
+            return Outcome(tuple(map(_finding, findings)), questions, tuple(cut))
         except (TypeError, ValueError, AttributeError, IndexError):
             return None
 

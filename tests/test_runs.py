@@ -124,7 +124,7 @@ def filled() -> None:
 @pytest.mark.usefixtures("home")
 def test_it_knows_what_it_was_told() -> None:
     filled()
-    assert opened().get("a.py") == Outcome((FINDING,), {}, ("f",))
+    assert opened().get("a.py") == Outcome((FINDING,), ASKED, ("f",))
     assert opened().get("b.py") is None
 
 

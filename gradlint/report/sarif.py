@@ -34,7 +34,7 @@ from gradlint.faults import FAULTS, INTERNAL
 from gradlint.page import Page
 from gradlint.report import Report, repository
 from gradlint.report.fingerprint import fingerprints
-from gradlint.rule import Because, Finding, Judgement, Verdict
+from gradlint.rule import Because, Finding, Fix, Judgement, Verdict
 from gradlint.trace import Span
 
 if TYPE_CHECKING:
@@ -182,9 +182,31 @@ class _Run:
         if flows := [self._flow(finding, chain) for chain in told if len(chain) > 1]:
             result["codeFlows"] = flows
         result["partialFingerprints"] = self.fingerprints[number]
+        # A change in a cell has no place that the reader of the `.ipynb` could find.
+        if finding.fix is not None and self.report.cell(finding.span)[0] is None:
+            result["fixes"] = [self._fix(finding.span.path, finding.fix)]
         if properties:
             result["properties"] = {"gradlint": properties}
         return result
+
+    def _fix(self, path: str, fix: Fix) -> Json:
+        replacements = [
+            {
+                "deletedRegion": {
+                    "startLine": edit.span.line,
+                    "startColumn": edit.span.column,
+                    "endLine": edit.span.end_line,
+                    "endColumn": edit.span.end_column,
+                },
+                "insertedContent": {"text": edit.text},
+            }
+            for edit in fix.edits
+        ]
+        return {
+            "description": {"text": _sentence(fix.message)},
+            "artifactChanges": [{"artifactLocation": self._artifact(path), "replacements": replacements}],
+            "properties": {"gradlint": {"applicability": "safe" if fix.safe else "unsafe"}},
+        }
 
     def _message(self, finding: Finding, said: list[str], chain: Sequence[Because]) -> str:
         lines = [_sentence(finding.message or finding.name)]

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from gradlint import run, sources, suppress
 from gradlint.config import ConfigError
@@ -39,6 +41,10 @@ class Host:
     """Show the user something that is to be mended."""
     changed: Callable[[frozenset[str]], None]
     """What is told of these paths may be another than was told last."""
+
+
+Stamp = tuple[tuple[int, int], ...]
+"""When the files that may hold a configuration were written, and their sizes."""
 
 
 @dataclass
@@ -69,7 +75,10 @@ class Project:
         self._found: dict[str, dict[str, tuple[Finding, ...]]] = {}
         """The findings by the path that they are in, then by the file whose entries showed them."""
         self._unreadable: dict[str, Finding] = {}
-        self._wanted: dict[str, run.Wanted] = {}
+        self._wanted: dict[str, tuple[run.Wanted, Stamp]] = {}
+        self._configured = 0
+        self._complaint = -1, ""
+        self._told: Counter[str] = Counter()
         self._asking = 0
         self._turn = asyncio.Lock()
         self._survey: asyncio.Task[None] | None = None
@@ -100,12 +109,21 @@ class Project:
         """A file was written, made or removed."""
         if path in self.buffers:
             return
+        known = path in self._paths
+        there = self.folder is not None and sources.found_in(
+            self.folder, path, self.wanted(os.path.join(self.folder, "")).settings.excludes()
+        )
+        if not known and not there:
+            return
+        # At once, for what other files import depends on which files there are.
+        (self._paths.add if there else self._paths.discard)(path)
         self._unread.add(path)
-        self._changed(path, moved=(path in self._paths) != os.path.isfile(path))
+        self._changed(path, moved=known != there)
 
     def reconfigure(self) -> None:
         """The configuration has changed; which files there are may have too."""
         self._wanted.clear()
+        self._configured += 1
         self._taught = 0
         self.host.changed(frozenset(self.buffers))
         self._resume()
@@ -141,6 +159,10 @@ class Project:
             allowed = suppress.read(source, wanted.catalog.meant)
         return [finding for finding in found if wanted.tells(finding, allowed)]
 
+    def edition(self, path: str) -> tuple[int, int]:
+        """What is another whenever what is told of `path` may be."""
+        return self._configured, self._told[path]
+
     def source(self, path: str) -> Source | None:
         """The text at `path`, open or on disk."""
         buffer = self.buffers.get(path)
@@ -166,15 +188,26 @@ class Project:
     def wanted(self, path: str) -> run.Wanted:
         """What the configuration of the file at `path` wants to be told."""
         folder = os.path.dirname(path)
-        wanted = self._wanted.get(folder)
-        if wanted is None:
-            try:
-                wanted = run.wanted_by(run.Request([path]))
-            except (ConfigError, Unknown) as error:
-                self.host.warn(f"{error}; until it is mended, the default configuration is in force")
-                wanted = run.wanted_by(run.Request([path], isolated=True))
-            self._wanted[folder] = wanted
+        known = self._wanted.get(folder)
+        if known is not None and known[1] == _stamp(folder):
+            return known[0]
+        try:
+            wanted = run.wanted_by(run.Request([path]))
+        except (ConfigError, Unknown) as error:
+            self._complain(f"{error}; until it is mended, the default configuration is in force")
+            wanted = run.wanted_by(run.Request([path], isolated=True))
+        self._wanted[folder] = wanted, _stamp(folder)
+        if known is not None:
+            # Not every client says that a file has changed.
+            self._configured += 1
+            self._taught = 0
         return wanted
+
+    def _complain(self, problem: str) -> None:
+        """Each folder of a project meets the same problem: it is told once."""
+        if self._complaint != (self._configured, problem):
+            self._complaint = self._configured, problem
+            self.host.warn(problem)
 
     # How it comes to be known
 
@@ -241,6 +274,7 @@ class Project:
             self._found.setdefault(target, {})[path] = findings
         self._outcomes[path] = replace(outcome, findings=())
         self._uses[path] = frozenset(outcome.asked.values()) - {""}
+        self._told.update(before.keys() | after.keys())
         others = {target for target in before.keys() | after.keys() if before.get(target) != after.get(target)}
         if others - {asked}:
             self.host.changed(frozenset(others - {asked}))
@@ -252,6 +286,7 @@ class Project:
     def _changed(self, path: str, *, moved: bool) -> None:
         number = next(self._numbers)
         self._stale[path] = number
+        self._told[path] += 1
         self.surveyed.clear()
         for user, used in self._uses.items():
             if path in used:
@@ -308,10 +343,11 @@ class Project:
         self._stale.update(dict.fromkeys(self._misled(), number))
 
     async def _read(self, path: str) -> None:
-        if await self.worker.read(path):
-            self._paths.add(path)
-        else:
+        if path not in self._paths:
+            await self.worker.tell(Drop(path))
+        elif not await self.worker.read(path):
             self._paths.discard(path)
+            self._stale.update(dict.fromkeys(self._misled(), next(self._numbers)))
 
     async def _tell(self, path: str, buffer: Buffer) -> None:
         source = buffer.source()
@@ -321,3 +357,12 @@ class Project:
         else:
             self._unreadable[path] = source
             await self.worker.tell(Drop(path))
+
+
+def _stamp(folder: str) -> Stamp:
+    stamps = []
+    for place in (Path(folder), *Path(folder).parents):
+        with contextlib.suppress(OSError):
+            stat = os.stat(place / "pyproject.toml")
+            stamps.append((stat.st_mtime_ns, stat.st_size))
+    return tuple(stamps)
