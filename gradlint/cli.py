@@ -151,7 +151,10 @@ def check(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the cache.")] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="How many processes lint.  [default: as many as pay]")
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, show_default=False, help="How many processes lint.  [default: as many as pay]"
+        ),
     ] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was not followed to its end.")] = False,
 ) -> None:

@@ -37,7 +37,7 @@ _CELL_MAGIC = re.compile(r"(?P<before>\s*)(?P<name>%%(?!\w+\?)\S*)[^\n]*\n?")
 # No such line is Python, so nothing is lost: its first sign, or its last, is none that Python has there.
 _MAGIC = re.compile(
     r"""
-    (?P<indent> [ \t]* )
+    (?P<indent> [ \t]* ) (?! [ \t] )
     (?: [%!?,;/]
       | (?: [^\n\#'"\\] | '[^'\n]*' | "[^"\n]*" )* [\w*] (?: \[-?\d+\] )* \?{1,2} [ \t]* (?: \n | \Z ) )
     """,
@@ -142,12 +142,25 @@ def mask(cell: str) -> str:
     for first, prompt in _PROMPTS:
         if first.match(cell):
             cell = prompt.sub(lambda found: " " * len(found[0]), cell)
-    if magic := _CELL_MAGIC.match(cell):
+    heads: list[str] = []
+    at = 0
+    # A cell magic may stand in the cell of another.
+    while magic := _CELL_MAGIC.match(cell, at):
         if not _PYTHON_CELL.match(magic["name"]):
             return "\n" * cell.count("\n")
-        body = mask(cell[magic.end() :])
-        indent = magic["before"].rpartition("\n")[2]
-        return magic["before"] + (_BLOCK if len(_indent(body)) > len(indent) else "pass\n") + body
+        heads.append(magic["before"])
+        at = magic.end()
+    parts = [_lines(cell[at:])]
+    inner = _indent(parts[0])
+    for before in reversed(heads):
+        own = before.rpartition("\n")[2]
+        parts.append(before + (_BLOCK if len(inner) > len(own) else "pass\n"))
+        inner = own
+    return "".join(reversed(parts))
+
+
+def _lines(cell: str) -> str:
+    """A cell without cell magics, its lines masked."""
     if _AUTOMAGIC.match(cell) and not _is_python(cell.strip()):
         return "\n" * cell.count("\n")
     parts: list[str] = []

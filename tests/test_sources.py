@@ -280,7 +280,9 @@ MAGICS = [
     ("%time  f(x)  # timed\n", "pass;  f(x)  # timed\n"),
     ("%%time?\nx = 1\n", "pass\nx = 1\n"),
     ("%%!\nls 'x\n", "\n\n"),
-    ("%%time\n%%bash\nls 'x\n", "pass\n\n\n"),
+    ("%%time\n%%bash\nls 'x\n", "\n\n\n"),
+    ("%%time\n%%capture\n  !ls\n  x = 1\n", "pass\nif 1:\n  pass\n  x = 1\n"),
+    ("%%time\npip install x\n", "pass\n\n"),
     ("%%time\n    x = 1\n", "if 1:\n    x = 1\n"),
     ("%%time\n    # nothing\n", "pass\n    # nothing\n"),
     ("  %%time\n  x = 1\n", "  pass\n  x = 1\n"),
@@ -302,6 +304,15 @@ MAGICS = [
 def test_magics(source: str, masked: str) -> None:
     assert notebook.mask(source) == masked
     assert masked.count("\n") == source.count("\n")
+
+
+@pytest.mark.parametrize("line", ["%%time", "!ls", "%time x", "x?", "'", "x = (", ">>>", "pip x \\", "    ", "#"])
+@pytest.mark.timeout(60)  # Less than a second, unless a pattern tries everything.
+def test_long_cells(line: str) -> None:
+    long = f"{line}\n" * 20_000
+    for source in (long, line * 20_000 + "\n", "x" * 200_000 + "\n", "x = " + "'a' + " * 50_000 + "y\n"):
+        masked = notebook.mask(source)
+        assert masked.count("\n") == source.count("\n")
 
 
 def test_what_ipython_reads_is_read() -> None:
