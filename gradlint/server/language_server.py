@@ -478,7 +478,7 @@ class Server(LanguageServer):
         if here:
             text = hover.findings(here, self.verdicts, shown.project)
         elif self.settings.hover_tensors:
-            text = await shown.project.look(shown.path, line, column)
+            text = hover.states(await shown.project.look(shown.path, line, column), buffer)
         else:
             text = ""
         if not text:

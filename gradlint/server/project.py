@@ -27,6 +27,7 @@ from gradlint.selection import Unknown
 from gradlint.server.buffers import Buffer
 from gradlint.server.landmarks import Landmark
 from gradlint.server.worker import MOST_FILES, Died, Drop, Put, Save, Scan, Scanned, Worker
+from gradlint.shadow.look import State
 from gradlint.sources import Source
 
 _IDLE = 0.3
@@ -175,11 +176,11 @@ class Project:
         """The files in which something is or was told, and those that are open."""
         return sorted({path for path, found in self._found.items() if found} | {*self.buffers})
 
-    async def look(self, path: str, line: int, column: int) -> str:
+    async def look(self, path: str, line: int, column: int) -> list[State]:
         """What is known of the tensor that is named at a place."""
         with self._asked():
             await self._teach()
-            return await self.worker.look(path, line, column) if path not in self._unreadable else ""
+            return await self.worker.look(path, line, column) if path not in self._unreadable else []
 
     async def find(self, path: str) -> list[Landmark]:
         """The training loops and modules in the open file at `path`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gradlint.outcome import Outcome
     from gradlint.rule import Finding
     from gradlint.server.landmarks import Landmark
+    from gradlint.shadow.look import State
     from gradlint.sources import Excludes, Source
 
 _GRACE = 1.0
@@ -93,7 +94,7 @@ class Lint:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Answers with what is known of the tensor that is named at a place, '' for nothing."""
+    """Answers with what is known of the tensor that is named at a place."""
 
     path: str
     line: int
@@ -133,9 +134,9 @@ class Worker:
         """Whether there is something to lint at `path`.  Raises Died."""
         return cast("bool", await self._ask(Read(path)))
 
-    async def look(self, path: str, line: int, column: int) -> str:
+    async def look(self, path: str, line: int, column: int) -> list[State]:
         """What is known of a tensor.  Raises Died."""
-        return cast("str", await self._ask(Look(path, line, column)))
+        return cast("list[State]", await self._ask(Look(path, line, column)))
 
     async def find(self, path: str) -> list[Landmark]:
         """The training loops and modules of a file.  Raises Died."""
@@ -334,8 +335,15 @@ class _Analysis:
             self.cache.put(question.path, outcome)
         return outcome
 
-    def _look(self, question: Look) -> str:
-        return ""
+    def _look(self, question: Look) -> list[State]:
+        from gradlint.lint import Stopped
+        from gradlint.shadow.look import look
+
+        def stop() -> None:
+            if self._stopped():
+                raise Stopped
+
+        return look(self.linter.program, question.path, question.line, question.column, stop)
 
     def _find(self, question: Find) -> Sequence[Landmark]:
         from gradlint.server import landmarks

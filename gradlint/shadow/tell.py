@@ -110,7 +110,7 @@ def _given(choices: Choices, entry: Entry) -> int:
     return min(_STEPS if entry.chunk is None else _STEPS // 2, choices.left)
 
 
-def tell(program: Program, choices: Choices, entry: Entry) -> Told:
+def tell(program: Program, choices: Choices, entry: Entry, interpreter: type[Interpreter] = Interpreter) -> Told:
     """The traces of an entry, on as many paths as it takes; where the teller itself fails, that is kept as `fault`."""
     program.read = Footprint()
     if entry.chunk is not None:
@@ -126,7 +126,7 @@ def tell(program: Program, choices: Choices, entry: Entry) -> Told:
     for walk in range(_MOST_PATHS if left > 0 else 0):
         choices.begin_walk(walk)
         steps = min(left, _STEPS_OF_A_PATH)
-        run = Interpreter(program, choices, entry.name, steps=steps)
+        run = interpreter(program, choices, entry.name, steps=steps)
         try:
             if not _walk(run, entry, again=walk > 0):
                 break
