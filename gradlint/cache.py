@@ -71,6 +71,16 @@ class Cache:
             return None
         return Outcome(tuple(map(_finding, findings)), {}, tuple(cut))
 
+    def read(self, path: str) -> frozenset[str]:
+        """The files that the outcome which is kept of `path` depends on, itself among them."""
+        states, _, _ = self._kept.entry(path) or ((), (), ())
+        return frozenset(map(self._kept.path, states))
+
+    def asked(self) -> dict[str, Asked]:
+        """What the imports of each file mean that an outcome depends on which was got."""
+        states = map(self._kept.state, self._kept.seen - self._kept.fallen)
+        return {path: asked for path, _, asked in states}
+
     def _look_at(self, kept: _Kept, numbers: Iterable[int]) -> None:
         """Learn which states have fallen: the text is another one, or an import means another file."""
         for number in {*numbers}.difference(kept.seen):

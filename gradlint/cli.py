@@ -31,15 +31,6 @@ INTERRUPTED = 130
 """The exit code of a run that the user stopped, as shells have it."""
 
 
-class Format(str, Enum):
-    """How `check` tells its findings."""
-
-    full = "full"
-    concise = "concise"
-    json = "json"
-    sarif = "sarif"
-
-
 class PageFormat(str, Enum):
     """How `explain` and `rules` tell theirs."""
 
@@ -131,7 +122,14 @@ def check(
         list[str] | None, typer.Option(metavar="RULES", help="Ask these too, with those asked by default.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
-    output_format: Annotated[Format, typer.Option(help="How to tell the findings.")] = Format.full,
+    output_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT[:FILE]",
+            help="How to tell the findings: full, concise, json, sarif, github, gitlab or junit; "
+            "several times, each but one to a file.  [default: full]",
+        ),
+    ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings there.")
     ] = None,
@@ -142,24 +140,41 @@ def check(
     force_exclude: Annotated[
         bool, typer.Option("--force-exclude", help="Apply `exclude` to the named files too.")
     ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired, and tell the rest.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print what --fix would change, and write nothing.")] = False,
+    unsafe_fixes: Annotated[
+        bool, typer.Option("--unsafe-fixes", help="Repair also by what could change a correct program.")
+    ] = False,
+    exit_non_zero_on_fix: Annotated[
+        bool, typer.Option("--exit-non-zero-on-fix", help="Exit 1 where something was repaired.")
+    ] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the cache.")] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="How many processes lint.  [default: as many as pay]")
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, show_default=False, help="How many processes lint.  [default: as many as pay]"
+        ),
     ] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was not followed to its end.")] = False,
 ) -> None:
     """Lint files and folders.
 
     Exits 0 with no findings, 1 with findings, 2 on a usage or configuration error, 3 where gradlint failed, 130
-    where it was interrupted, with what was found so far.
+    where it was interrupted, with what was found so far.  With --fix it is what is left that counts, with --diff
+    whether there is anything to change.
     """
-    from gradlint import run
+    from gradlint import repair, run
     from gradlint.config import ConfigError
     from gradlint.faults import INTERNAL
+    from gradlint.report import outputs
     from gradlint.selection import Unknown
     from gradlint.sources import PathMissing
 
+    try:
+        asked = outputs.wanted(output_format or (), output_file)
+    except outputs.OutputError as error:
+        _refuse(error)
     given = paths or ["."]
     if run.STDIN in given and len(given) > 1:
         _refuse("`-` reads one file from stdin and takes no other paths")
@@ -177,7 +192,10 @@ def check(
     )
     try:
         with contextlib.closing(_Progress()) as progress:
-            report = run.lint(request, progress.show)
+            linted = run.Run.of(request)
+            report = linted.report(progress.show)
+        repaired = repair.repair(linted, report, unsafe=unsafe_fixes, make=fix or diff)
+        report = repaired.report
     except (PathMissing, ConfigError, Unknown) as error:
         _refuse(error)
     for warning in report.warnings:
@@ -187,13 +205,30 @@ def check(
     if report.unlinted:
         files = "1 file was" if report.unlinted == 1 else f"{report.unlinted} files were"
         _complain(f"interrupted: {files} not linted", "warning")
-    _tell(report, output_format, output_file)
     names = {finding.name for finding in report.findings}
+    found = bool(names)
+    if diff:
+        _bytes(repaired.diff())
+        sys.stderr.write(f"{repaired.outlook()}\n")
+        found = bool(repaired.files)
+    else:
+        if fix and request.stdin is not None:
+            _bytes(repaired.content(request.stdin_filename, request.stdin))
+        failed = [*repaired.write()] if fix and request.stdin is None else []
+        with contextlib.redirect_stdout(sys.stderr if fix and request.stdin is not None else sys.stdout):
+            for output in asked:
+                _tell(report, output.format, output.file)
+        for problem in failed:
+            _complain(str(problem))
+        if failed:
+            raise typer.Exit(USAGE)
     if report.unlinted:
         raise typer.Exit(INTERRUPTED)
     if INTERNAL.name in names:
         raise typer.Exit(FAULT)
-    raise typer.Exit(FOUND if names and not exit_zero else CLEAN)
+    if fix and repaired.files and exit_non_zero_on_fix:
+        raise typer.Exit(FOUND)
+    raise typer.Exit(FOUND if found and not exit_zero else CLEAN)
 
 
 class _Progress:
@@ -220,15 +255,15 @@ class _Progress:
             self._bar.stop()
 
 
-def _tell(report: Report, output_format: Format, file: Path | None) -> None:
+def _tell(report: Report, output_format: str, file: Path | None) -> None:
     import importlib
 
-    if output_format is Format.full and file is None and _colourful():
+    if output_format == "full" and file is None and _colourful():
         from gradlint.report import full
 
         _colour(full.pieces(report))
         return
-    _out(importlib.import_module(f"gradlint.report.{output_format.value}").render(report), file)
+    _out(importlib.import_module(f"gradlint.report.{output_format}").render(report), file)
 
 
 def _colour(pieces: Iterable[tuple[str, str]]) -> None:
@@ -237,6 +272,13 @@ def _colour(pieces: Iterable[tuple[str, str]]) -> None:
 
     text = Text.assemble(*pieces, end="")
     Console(highlight=False, emoji=False, markup=False).print(text, soft_wrap=True, end="")
+
+
+def _bytes(content: bytes) -> None:
+    """Print what has an encoding and line ends of its own."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def _out(text: str, file: Path | None) -> None:

@@ -6,6 +6,12 @@ A rule is two neighbours under `rules/`: the page `<name>.md` and the module `<n
 
 which speaks about one trace.  By default one path on which the claim holds is enough for a finding; a module
 that sets `on_every_path = True` (typical for "never ...") asks that it holds on every path that reaches the site.
+
+A rule that knows a mechanical repair has it in the module too:
+
+    def fix(finding: Finding, code: Code) -> Fix | None: ...
+
+It sees the finding and the text of its file, and says what to change with the vocabulary of `gradlint.edits`.
 """
 
 from __future__ import annotations
@@ -13,9 +19,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gradlint.page import Page
 from gradlint.trace import Site, Span, Trace
+
+if TYPE_CHECKING:
+    from gradlint.edits import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,8 @@ class Rule:
 
     neutralise: str = ""
     """How a run leaves the fault out, to be compared with one that has it; '' where there is no way."""
+    fix: Callable[[Finding, Code], Fix | None] | None = None
+    """The repair of one of its findings, from the text of the file."""
     dead_code: bool = False
     """Whether what stands at the place does nothing, so that an editor may fade it."""
 

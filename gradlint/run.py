@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pathspec import GitIgnoreSpec
 
@@ -15,7 +15,7 @@ from gradlint.config import Config
 from gradlint.faults import INTERNAL
 from gradlint.outcome import Outcome, merged
 from gradlint.report import Report
-from gradlint.rule import Finding, Rule
+from gradlint.rule import Finding
 from gradlint.rules import rules
 from gradlint.selection import Catalog
 from gradlint.sources import Source
@@ -51,7 +51,10 @@ def check(*paths: str | os.PathLike[str]) -> list[Finding]:
     Raises PathMissing for a path that is not there and ConfigError for a configuration that means nothing;
     both are ValueErrors.
     """
-    return lint(Request([os.fspath(path) for path in paths] or ["."])).findings
+    from gradlint import fixes
+
+    report = lint(Request([os.fspath(path) for path in paths] or ["."]))
+    return fixes.offered(report.findings, report.sources)
 
 
 def lint(request: Request, progress: Progress | None = None) -> Report:
@@ -60,59 +63,96 @@ def lint(request: Request, progress: Progress | None = None) -> Report:
     `progress` is called with the number of files that are done and of all; what it raises stops the run, as an
     interrupt does, and the report is of what was found so far.
     """
-    wanted = wanted_by(request)
-    found, findings = _sources(request, wanted.settings)
-    asked = [rule for rule in rules() if rule.name in wanted.names]
-    outcomes = _outcomes(request, found, asked, progress)
-    findings += merged(outcomes[source.path] for source in found if source.path in outcomes)
-
-    warnings: list[str] = []
-    by_path = {source.path: source for source in found}
-    allowed = {}
-    told = {finding.span.path for finding in findings}
-    for source in found:
-        # Without a finding there is nothing to allow; but a comment of ours that means nothing is always said.
-        if source.path in told or "gradlint" in source.text:
-            allowed[source.path] = suppress.read(source, wanted.catalog.meant)
-            warnings += allowed[source.path].warnings
-    kept = [finding for finding in findings if wanted.tells(finding, allowed.get(finding.span.path))]
-    if not found and not findings and not request.force_exclude:
-        warnings.append("no Python files found under the given paths")
-    order = {path: number for number, path in enumerate(by_path)}
-    kept.sort(key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message))
-    checked = len(found) + len({finding.span.path for finding in findings} - by_path.keys())
-    unlinted = len(found) - len(outcomes)
-    cut = [f"{path}: `{entry}`" for path, outcome in outcomes.items() for entry in outcome.cut]
-    return Report(kept, by_path, checked - unlinted, warnings, unlinted, cut)
+    return Run.of(request).report(progress)
 
 
-def _outcomes(
-    request: Request, found: Sequence[Source], asked: Sequence[Rule], progress: Progress | None
-) -> dict[str, Outcome]:
-    """What came of each file, from the cache where it knows; of fewer files where the user stops the run."""
-    outcomes: dict[str, Outcome] = {}
-    cache = Cache(found, [rule.name for rule in asked]) if request.cache and found else None
-    if cache is not None:
-        outcomes = {source.path: known for source in found if (known := cache.get(source.path)) is not None}
-    todo = [source.path for source in found if source.path not in outcomes]
-    if not todo:
-        return outcomes
-    from gradlint import isolate
+@dataclass(frozen=True)
+class Run:
+    """The files of one run, and what is known of them."""
 
-    with (
-        contextlib.closing(isolate.lint(found, asked, todo, request.jobs)) as told,
-        contextlib.suppress(KeyboardInterrupt),
-    ):
-        for path, outcome in told:
-            if cache is not None:
-                cache.put(path, outcome)
-            # What was asked is for the cache alone, and much.
-            outcomes[path] = replace(outcome, asked={})
-            if progress is not None:
-                progress(len(outcomes), len(found))
-    if cache is not None:
-        cache.save()
-    return outcomes
+    request: Request
+    wanted: Wanted
+    sources: Mapping[str, Source]
+    faults: Sequence[Finding]
+    """What is wrong with files that could not be read."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """What came of the files that have been linted."""
+    cache: Cache | None = None
+    read: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The files that an outcome depends on; of those from the cache, the cache knows."""
+
+    @staticmethod
+    def of(request: Request) -> Run:
+        """The run that `request` asks for.  Raises PathMissing, ConfigError, Unknown."""
+        wanted = wanted_by(request)
+        found, faults = _sources(request, wanted.settings)
+        asked = (name for rule in rules() if (name := rule.name) in wanted.names)
+        cache = Cache(found, asked) if request.cache and found else None
+        return Run(request, wanted, {source.path: source for source in found}, faults, cache=cache)
+
+    def changed(self, sources: Iterable[Source]) -> Run:
+        """The same run with other texts in place of those at the paths of `sources`; this one stays as it is."""
+        new = {source.path: source for source in sources}
+        if self.cache is not None:
+            for path in self.outcomes.keys() - self.read.keys():
+                self.read[path] = self.cache.read(path)
+        kept = {p: outcome for p, outcome in self.outcomes.items() if p not in new and not self.read[p] & new.keys()}
+        # The cache is for what is on disk.
+        return replace(self, cache=None, sources={**self.sources, **new}, outcomes=kept, read=dict(self.read))
+
+    def report(self, progress: Progress | None = None) -> Report:
+        """The report on all files; those of which nothing is known yet are linted."""
+        found = [*self.sources.values()]
+        self._lint(progress)
+        findings = [*self.faults, *merged(self.outcomes[path] for path in self.sources if path in self.outcomes)]
+        warnings: list[str] = []
+        allowed = {}
+        told = {finding.span.path for finding in findings}
+        for source in found:
+            # Without a finding there is nothing to allow; but a comment of ours that means nothing is always said.
+            if source.path in told or "gradlint" in source.text:
+                allowed[source.path] = suppress.read(source, self.wanted.catalog.meant)
+                warnings += allowed[source.path].warnings
+        kept = [finding for finding in findings if self.wanted.tells(finding, allowed.get(finding.span.path))]
+        if not found and not findings and not self.request.force_exclude:
+            warnings.append("no Python files found under the given paths")
+        order = {path: number for number, path in enumerate(self.sources)}
+        kept.sort(key=lambda f: (order.get(f.span.path, -1), f.span.path.split(os.sep), f.span, f.code, f.message))
+        checked = len(found) + len({finding.span.path for finding in findings} - self.sources.keys())
+        unlinted = len(found) - len(self.outcomes)
+        cut = [f"{path}: `{entry}`" for path, outcome in self.outcomes.items() for entry in outcome.cut]
+        return Report(kept, self.sources, checked - unlinted, warnings, unlinted, cut)
+
+    def _lint(self, progress: Progress | None) -> None:
+        """Learn what comes of each file, from the cache where it knows; of fewer files where the user stops the run."""
+        found = [*self.sources.values()]
+        asked = [rule for rule in rules() if rule.name in self.wanted.names]
+        cache = self.cache
+        for path in [source.path for source in found if source.path not in self.outcomes]:
+            if cache is not None and (known := cache.get(path)) is not None:
+                self.outcomes[path] = known
+        todo = [source.path for source in found if source.path not in self.outcomes]
+        if not todo:
+            return
+        from gradlint import isolate
+
+        with (
+            contextlib.closing(isolate.lint(found, asked, todo, self.request.jobs)) as told,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
+            for path, outcome in told:
+                if cache is not None:
+                    cache.put(path, outcome)
+                self._keep(path, outcome)
+                if progress is not None:
+                    progress(len(self.outcomes), len(found))
+        if cache is not None:
+            cache.save()
+
+    def _keep(self, path: str, outcome: Outcome) -> None:
+        self.read[path] = frozenset(outcome.asked.values())
+        # What was asked is much, and from here on only where it led to counts.
+        self.outcomes[path] = replace(outcome, asked={})
 
 
 @dataclass(frozen=True, slots=True)

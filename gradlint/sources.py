@@ -20,7 +20,7 @@ from pathspec import GitIgnoreSpec
 from gradlint import notebook
 from gradlint.faults import unreadable
 from gradlint.notebook import Cell
-from gradlint.rule import Finding
+from gradlint.rule import Edit, Finding
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
 LARGEST = 5_000_000
@@ -242,19 +242,68 @@ def checked(source: Source) -> Source | Finding:
     return source
 
 
+class NotEditable(ValueError):
+    """The bytes cannot be changed there without a change elsewhere; the message says why."""
+
+
+def edited(path: str, content: bytes, edits: Iterable[Edit]) -> bytes:
+    """The bytes of a file with these edits of its text; every byte outside of them stays as it is.
+
+    The edits are places in the text that `decode` reads from the bytes, and touch each other nowhere.  New lines end
+    as the line does that they are written into.  Raises NotEditable.
+    """
+    is_notebook = path.endswith(".ipynb")
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    body = content.removeprefix(mark)
+    encoding = _encoding(content) if not is_notebook else "utf-8"
+    try:
+        text = body.decode(encoding)
+        if text.encode(encoding) != body:
+            raise NotEditable(f"its bytes are not what {encoding.upper()} writes")
+        text = notebook.edited(text, edits) if is_notebook else _edited(text, edits)
+        return mark + text.encode(encoding)
+    except UnicodeError as error:
+        raise NotEditable(str(error)) from None
+    except notebook.Masked as error:
+        raise NotEditable(str(error)) from None
+
+
+def _edited(text: str, edits: Iterable[Edit]) -> str:
+    ends = [*re.finditer("\r\n|\r|\n", text)]
+    starts = [0, *(end.end() for end in ends)]
+
+    def offset(line: int, column: int) -> int:
+        last = ends[line - 1].start() if line <= len(ends) else len(text)
+        return min(starts[line - 1] + column - 1, last)
+
+    parts: list[str] = []
+    at = 0
+    for edit in sorted(edits):
+        start = offset(edit.span.line, edit.span.column)
+        # The last line has no end of its own, and is ended as the one before.
+        newline = ends[min(edit.span.line, len(ends)) - 1][0] if ends else "\n"
+        parts += [text[at:start], edit.text.replace("\n", newline)]
+        at = offset(edit.span.end_line, edit.span.end_column)
+    return "".join([*parts, text[at:]])
+
+
+def _encoding(content: bytes) -> str:
+    """The encoding that a Python file names.  Raises SyntaxError for one that is not known."""
+    return tokenize.detect_encoding(io.BytesIO(content).readline)[0].removesuffix("-sig")
+
+
 def _text(path: str, content: bytes, *, cookie: bool) -> str | Finding:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return unreadable(path, "the file is UTF-16, which Python does not read; save it as UTF-8")
     encoding = "utf-8"
     if cookie:
         try:
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+            encoding = _encoding(content)
         except (SyntaxError, ValueError) as error:
             # The same error stands for bytes that are no UTF-8 in the first two lines; decoding says more.
             if "unknown encoding" in str(error) or "encoding problem" in str(error):
                 return unreadable(path, f"{error}, named by the file's first lines")
     content = content.removeprefix(codecs.BOM_UTF8)
-    encoding = encoding.removesuffix("-sig")
     try:
         return _lines(content.decode(encoding))
     except UnicodeDecodeError as error:

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Backward, Edge, Made, Trace, leaves
 
 
@@ -30,3 +32,12 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _owners(edge: Edge) -> set[int]:
     return {id(leaf) for leaf in leaves(edge.grad_fn) if leaf.is_parameter and leaf.requires_grad is YES}
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    product = sure(code.expression(finding.span), ast.BinOp)
+    for weight in (product.left, product.right):
+        source = code.source(weight)
+        if finding.message.startswith(f"`{source}`") or any(code.stands_at(weight, b.span) for b in finding.because):
+            return code.fix(f"Detach `{source}`", code.append(weight, ".detach()"))
+    return None

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Cut, Trace
 
 
@@ -14,3 +15,8 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (Reason(made.site, "computed here without a graph"),) if made is not None else (),
                 "pass `use_reentrant=False`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    call = code.call(finding.span)
+    return code.fix("Pass `use_reentrant=False`", code.set_keyword(call, "use_reentrant", "False"))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Cleared, Clipped, Stepped, Trace
 
 
@@ -37,3 +38,12 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "clip after `backward()` and before `step()`",
                 )
             waiting = None
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    clip, other = code.with_condition(code.statement(finding.span)), code.statement(because(finding, 0))
+    if code.before(clip, other):
+        return code.fix("Move the clipping behind the backward", code.move([clip], after=other))
+    if code.before(other, clip):
+        return code.fix("Move the clipping before the step", code.move([clip], before=other))
+    return None

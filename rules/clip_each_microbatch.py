@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Cleared, Clipped, Scaler, Stepped, Trace
 
 
@@ -39,3 +41,12 @@ def _divided(backward: Backward) -> bool:
             return True
         node = node.inputs[0].grad_fn
     return False
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    clip = code.with_condition(code.statement(finding.span))
+    for step in code.calls("step", code.loop(clip) or code.function(clip)):
+        statement = code.statement(step)
+        if statement.lineno > clip.lineno and isinstance(statement, ast.Expr):
+            return code.fix("Move the clipping before the step", code.move([clip], before=statement))
+    return None

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Clipped, Scaler, Stepped, Trace
 
 
@@ -26,3 +28,12 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "call `scaler.unscale_(optimizer)` before clipping",
                 )
             clipped = None
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    step = code.call(because(finding, 1))
+    scaler, clip = sure(step.func, ast.Attribute).value, code.statement(finding.span)
+    if not step.args or not all(code.reaches(part, clip) for part in (scaler, step.args[0])):
+        return None
+    call = f"{code.source(scaler)}.unscale_({code.source(step.args[0])})"
+    return code.fix(f"Insert `{call}`", code.insert_before(clip, call))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import (
     NO,
     YES,
@@ -153,3 +154,7 @@ def _claim(
         ),
         "keep the tensor: no `item()`, `detach()`, `argmax` or `torch.tensor` on the way into the loss",
     )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Keep the graph", code.uncut(finding.span))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure, target_of
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Mutated, Optimizer, Trace
 
 
@@ -24,3 +26,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (Reason(later.site, "this step changes both"),),
                 "copy the values: `target.data.copy_(source.data)`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    target = target_of(statement)
+    copied = f"{code.source(target)}.copy_({code.source(statement.value)})"
+    return code.fix("Copy the values", code.replace(statement, copied))

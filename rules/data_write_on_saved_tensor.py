@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, out_of_place, sure, target_of
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Backward, Made, Mutated, Trace, sure_graph
 
 neutralise = "keep copies"
@@ -63,3 +65,21 @@ def _ignored(trace: Trace) -> Iterator[Claim]:
             ),
             "write it as an operation (`x = x.masked_fill(...)`)",
         )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = code.statement(finding.span)
+    if isinstance(statement, ast.Assign):
+        target = target_of(statement)
+        data = sure(sure(target, ast.Subscript).value, ast.Attribute)
+        name = sure(data.value, ast.Name)
+        code.may_rebind(name, statement)
+        copy = code.insert_before(statement, f"{name.id} = {name.id}.clone()")
+        return code.fix("Write to a copy", copy, code.only_value(data))
+    method = sure(code.call(finding.span).func, ast.Attribute)
+    data = sure(method.value, ast.Attribute)
+    if not isinstance(statement, ast.Expr) or data.attr != "data" or not isinstance(data.value, ast.Name):
+        return None
+    code.may_rebind(data.value, statement)
+    named = code.surround(statement, f"{data.value.id} = ", "")
+    return code.fix("Make a new tensor", named, code.only_value(data), code.rename(method, out_of_place(method)))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, YES, Backward, Frame, Mode, Module, Site, Trace, leaves
 
 _DIFFER = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"})
@@ -64,3 +66,15 @@ def _place(mode: Mode, backward: Backward) -> Site:
             site = frame.call
         frame = frame.caller
     return site
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    switch, statement = code.call(because(finding, 0)), code.statement(finding.span)
+    module = sure(switch.func, ast.Attribute).value
+    if not code.reaches(module, statement):
+        return None
+    if because(finding, 1) == finding.span:
+        # What follows in its own block is the evaluation.
+        statement = code.block(statement)[-1]
+    text = f"{code.source(module)}.train()"
+    return code.fix(f"Insert `{text}`", code.insert_after(statement, text))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Exhausted, Trace
 
 raises = r"empty parameter list"
@@ -17,3 +18,11 @@ def check(trace: Trace) -> Iterator[Claim]:
             ),
             "make it a list: `list(...)`",
         )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    iterator = code.expression(finding.span)
+    if "next(" in code.text:
+        # A list is no iterator, and something here may ask it for its next item.
+        return None
+    return code.fix("Make it a list", code.surround(iterator, "list(", ")"), safe=True)

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Made, Site, Stored, Trace
 
 # Nobody compares a gradient with itself; to multiply it with itself is a norm.
@@ -29,3 +31,8 @@ def check(trace: Trace) -> Iterator[Claim]:
                         (Reason(event.site, "the kept gradient and the new one are the same tensor here"),),
                         "keep a copy: `p.grad.clone()`",
                     )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    kept = sure(code.statement(finding.span), ast.Assign)
+    return code.fix("Keep a copy", code.append(kept.value, ".clone()"))

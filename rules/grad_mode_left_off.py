@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, YES, Backward, Cut, GradMode, Trace, graph, leaves
 
 
@@ -43,3 +45,12 @@ def _cuts(backward: Backward) -> Iterator[Cut]:
         for edge in node.inputs:
             if edge.requires_grad is NO:
                 yield from edge.tensor.cuts
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    switch = sure(code.statement(finding.span), ast.Expr)
+    block = code.block(switch)
+    rest = block[block.index(switch) + 1 :]
+    if code.parent(switch) is not code.function(switch) or not rest or code.parent(switch) is code.tree:
+        return None
+    return code.fix("Use it as a context", code.no_grad(rest), code.delete(switch))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import (
     Backward,
     Cleared,
@@ -84,3 +85,11 @@ def _next_step(trace: Trace, cleared: Cleared) -> Stepped | None:
             held = event.optimizer
             return event if held.complete and not event.closure and all(id(p) in own for p in held.parameters) else None
     return None
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    clear, step = code.statement(finding.span), code.statement(because(finding, 2))
+    backward = code.statement(because(finding, 0))
+    if not code.before(backward, clear) or not code.before(clear, step):
+        return None
+    return code.fix("Clear behind the step", code.move([clear], after=step))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Called, Made, Module, Mutated, Returned, Site, Trace
 
 
@@ -54,3 +55,7 @@ def _hides(returned: Returned, change: Mutated) -> bool:
 
 def _adds(made: Made, change: Mutated) -> bool:
     return made.op in ("add", "add_", "sub") and any(edge.tensor is change.tensor for edge in made.inputs)
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Drop `inplace=True`", code.drop_keyword(code.call(finding.span), "inplace"))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, Refused, because, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Site, Stored, Tensor, Trace, graph, members
 
 steps = 2
@@ -41,3 +43,24 @@ def _kept(before: Stored, stored: Stored) -> bool:
     if not isinstance(total, Tensor) or not isinstance(old, Tensor) or old.grad_fn is None:
         return False
     return total.grad_fn is not None and any(node is before.tensor.grad_fn for node in graph(total))
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    backward = code.call(because(finding, 0))
+    loss = sure(backward.func, ast.Attribute).value
+    statement = code.statement(finding.span)
+    kept = statement.value if isinstance(statement, (ast.AugAssign, ast.Assign)) else _appended(statement)
+    if code.function(loss) is not code.function(statement):
+        return None
+    # That this is a tensor is only known of what `backward()` was called on.
+    for part in ast.walk(kept):
+        if isinstance(part, (ast.Name, ast.Attribute)) and code.source(part) == code.source(loss):
+            return code.fix(f"Detach `{code.source(part)}`", code.append(part, ".detach()"), safe=True)
+    return None
+
+
+def _appended(statement: ast.stmt) -> ast.expr:
+    call = sure(sure(statement, ast.Expr).value, ast.Call)
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "append" or len(call.args) != 1:
+        raise Refused("not an append")
+    return call.args[0]

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim
+from gradlint.edits import Code, sure, target_of
+from gradlint.rule import Claim, Finding, Fix
 from gradlint.trace import Rebound, Trace
 
 
@@ -14,3 +16,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (),
                 f"write into it under `torch.no_grad()`: `{event.variable}.copy_(...)`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    target = target_of(statement)
+    copied = f"{code.source(target)}.copy_({code.source(statement.value)})"
+    return code.fix("Write into the parameter", code.no_grad([statement], code.replace(statement, copied)))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, Backward, Trace
 
 raises = r"does not require grad and does not have a grad_fn"
@@ -21,3 +22,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             (Reason(cut.site, "the graph ends here"), Reason(backward.site, "backward finds no graph here")),
             "keep it a tensor operation: `torch.stack` for `torch.tensor`, no `item()` or `detach()` on the way",
         )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Keep the graph", code.uncut(finding.span))

@@ -1,7 +1,9 @@
+import ast
 import re
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, binds, names, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Backward, Cleared, Escaped, Mutated, Optimizer, Stepped, Tensor, Trace, leaves
 
 neutralise = "zero_grad"
@@ -125,3 +127,39 @@ def _claim(backward: Backward, before: Stepped | Mutated, step: Stepped | Mutate
         ),
         "call `optimizer.zero_grad()` before the backward",
     )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    step = code.call(because(finding, 2))
+    optimizer = sure(step.func, ast.Attribute).value
+    closure = bool(step.args)
+    if closure and "scal" in code.source(optimizer).lower():
+        optimizer, closure = step.args[0], False
+    clear = f"{code.source(optimizer)}.zero_grad(set_to_none=True)"
+    backward, stepping = code.statement(finding.span), code.statement(step)
+    loop = code.loop(backward)
+    if code.function(backward) is not code.function(stepping):
+        place = "before" if closure and code.reaches(optimizer, backward) else "after"
+    elif code.loop(stepping) is not loop or _only_sometimes(code, stepping, backward):
+        place = "after"
+    else:
+        turn = loop.body if loop is not None else code.block(backward)
+        earlier = [one for one in turn if one.lineno < backward.lineno and one is not backward]
+        stepped = any(True for one in earlier for _ in code.calls("step", one))
+        added = any(True for one in earlier for _ in code.calls("backward", one))
+        bound = {name for one in earlier for name in binds(one)}
+        own = loop is not None and not bound & names(optimizer)
+        place = "head" if own and not stepped else "after" if added and not stepped else "before"
+    if place == "head" and loop is not None:
+        edits = code.insert_before(loop.body[0], clear)
+    elif place == "before":
+        edits = code.insert_before(backward, clear)
+    else:
+        edits = code.insert_after(stepping, clear)
+    return code.fix(f"Insert `{clear}`", edits)
+
+
+def _only_sometimes(code: Code, stepping: ast.stmt, backward: ast.stmt) -> bool:
+    """Whether the step stands under a condition that the backward does not stand under."""
+    around = set(code.around(backward))
+    return any(isinstance(outer, ast.If) and outer not in around for outer in code.around(stepping))

@@ -1,7 +1,9 @@
+import ast
 import difflib
 from collections.abc import Iterator
 
-from gradlint.rule import Claim
+from gradlint.edits import Code, sure, target_of
+from gradlint.rule import Claim, Finding, Fix
 from gradlint.trace import NO, AttributeSet, Tensor, Trace
 
 
@@ -23,3 +25,9 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (),
                 "write `requires_grad`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    target = target_of(statement)
+    return code.fix("Write `requires_grad`", code.rename(sure(target, ast.Attribute), "requires_grad"))

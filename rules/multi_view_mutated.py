@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Mutated, Trace
 
 raises = r"returns multiple views"
@@ -17,3 +18,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             tuple(made),
             "use the operation that makes a new tensor (`q = q * scale`)",
         )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Make a new tensor", code.out_of_place(finding.span, views=True))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import (
     NO,
     YES,
@@ -77,3 +78,11 @@ def _one_sum(trace: Trace, first: Backward, second: Backward) -> bool:
         if isinstance(event, Mutated) and (event.tensor.grad_of is not None or event.tensor.is_parameter):
             return False
     return True
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    if finding.because:
+        # The graph is needed for the second loss; to add the two is another program.
+        return None
+    dropped = code.drop_keyword(code.call(finding.span), "retain_graph")
+    return code.fix("Drop `retain_graph=True`", dropped, safe=True)

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Built, Cleared, Escaped, Mutated, Optimizer, Scaler, Stepped, Trace, leaves
 
 on_every_path = True
@@ -51,3 +53,15 @@ def _reaching(trace: Trace, own: set[int]) -> Iterator[Backward]:
     for backward in trace.told(Backward):
         if any(id(leaf) in own for leaf in leaves(backward.edge.grad_fn)):
             yield backward
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    clear, backward = code.call(because(finding, 2)), code.statement(because(finding, 1))
+    optimizer = sure(clear.func, ast.Attribute).value
+    if not code.reaches(optimizer, backward):
+        return None
+    step = f"{code.source(optimizer)}.step()"
+    cleared = code.statement(clear)
+    if cleared.lineno > backward.lineno and code.function(cleared) is code.function(backward):
+        return code.fix(f"Insert `{step}`", code.insert_before(cleared, step))
+    return code.fix(f"Insert `{step}`", code.insert_after(backward, step))

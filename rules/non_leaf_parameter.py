@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Assigned, Built, Module, Tensor, Trace
 
 _MOVES = frozenset({"to", "cuda", "cpu", "xpu", "double", "float", "half", "bfloat16", "type"})
@@ -46,3 +48,20 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (Reason(node.site, "the Parameter itself is dropped here"),),
                 "wrap last: `nn.Parameter(torch.zeros(n, device=device))`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    found = code.at(finding.span)
+    if isinstance(found, ast.Assign):
+        # `nn.Parameter(value).to(device)`: what is done to the parameter is done to its value.
+        moved = sure(found.value, ast.Call)
+        made = sure(sure(moved.func, ast.Attribute).value, ast.Call)
+        if len(made.args) != 1 or not code.source(made.func).endswith("Parameter"):
+            return None
+        return code.fix("Make the parameter last", code.call_inside(moved, made.args[0]))
+    value = code.expression(finding.span)
+    for call in ast.walk(value):
+        if isinstance(call, ast.Call) and any(keyword.arg == "requires_grad" for keyword in call.keywords):
+            last = code.append(value, ".requires_grad_()")
+            return code.fix("Make it a leaf last", code.drop_keyword(call, "requires_grad"), last)
+    return None

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, binds, names, target_of
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import YES, Assigned, Backward, Built, Frame, Module, Site, Stepped, Tensor, Trace, graph, leaves
 
 steps = 2
@@ -101,3 +103,20 @@ def _by_id(trace: Trace, wanted: set[int]) -> Iterator[Tensor]:
 
 def _place(tensor: Tensor) -> object:
     return tensor.site, tensor.name
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    built, replaced = code.statement(because(finding, 0)), code.statement(finding.span)
+    if isinstance(replaced, ast.Assign) and isinstance(replaced.value, ast.Call):
+        target, moved = target_of(replaced), replaced.value.func
+        if isinstance(moved, ast.Attribute) and code.source(moved.value) == code.source(target):
+            edits = code.append(target, ".data"), code.append(moved.value, ".data")
+            return code.fix("Move its data, and keep the parameter", *edits)
+    block = code.block(built)
+    if not code.before(built, replaced):
+        return None
+    name = binds(built)
+    between = block[block.index(built) + 1 : block.index(replaced) + 1]
+    if len(name) != 1 or any(name & names(one) for one in between):
+        return None
+    return code.fix("Build the optimizer behind the replacement", code.move([built], after=replaced))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, YES, Backward, Built, Cut, Made, Stepped, Trace, graph, leaves
 
 on_every_path = True
@@ -53,3 +54,7 @@ def check(trace: Trace) -> Iterator[Claim]:
             "remove the cut, or leave these parameters out of the optimizer if they are meant to stay fixed",
             about=lost[0][1].site,
         )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Keep the graph", code.uncut(finding.span))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim
+from gradlint.edits import Code, sure, target_of
+from gradlint.rule import Claim, Finding, Fix
 from gradlint.trace import AttributeSet, Module, Trace
 
 
@@ -14,3 +16,11 @@ def check(trace: Trace) -> Iterator[Claim]:
                 (),
                 f"call `requires_grad_({event.value})`",
             )
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    target = target_of(statement)
+    module = code.source(sure(target, ast.Attribute).value)
+    switched = f"{module}.requires_grad_({code.source(statement.value)})"
+    return code.fix(f"Call `{switched}`", code.replace(statement, switched))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, sure, target_of
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, Backward, Optimizer, Trace, sure_graph
 
 neutralise = "keep copies"
@@ -40,3 +42,25 @@ def check(trace: Trace) -> Iterator[Claim]:
 
 def _role(role: str) -> str:
     return "result" if role.startswith("result") else f"operand `{role}`"
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = code.statement(finding.span)
+    if isinstance(statement, ast.Assign) and isinstance(code.at(finding.span), ast.Assign):
+        written = sure(target_of(statement), ast.Subscript).value
+        return _read_a_copy(finding, code, code.source(written), parts=True)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    method = call.func if isinstance(call, ast.Call) else None
+    if isinstance(method, ast.Attribute) and method.attr == "copy_":
+        return _read_a_copy(finding, code, code.source(method.value), parts=False)
+    return code.fix("Make a new tensor", code.out_of_place(finding.span))
+
+
+def _read_a_copy(finding: Finding, code: Code, written: str, *, parts: bool) -> Fix | None:
+    """`x[0] = f(x[1])` where `f` keeps its operand: a copy stays as it is."""
+    kept = code.expression(because(finding, 0))
+    for node in ast.walk(kept):
+        whole = node.value if parts and isinstance(node, ast.Subscript) else node
+        if isinstance(node, ast.Subscript if parts else (ast.Name, ast.Attribute)) and code.source(whole) == written:
+            return code.fix(f"Read a copy of `{code.source(node)}`", code.append(node, ".clone()"))
+    return None

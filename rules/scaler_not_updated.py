@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Cleared, Scaler, Trace
 
 raises = (
@@ -47,3 +49,29 @@ def check(trace: Trace) -> Iterator[Claim]:
                     about=None if skipped else event.site,
                 )
         last[key] = event
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    call, statement = code.call(finding.span), code.statement(finding.span)
+    method = sure(call.func, ast.Attribute)
+    if method.attr == "update":
+        return _in_every_turn(finding, code, statement)
+    if method.attr != "step":
+        return None
+    scaler = code.source(method.value)
+    steps = [code.statement(step) for step in code.calls("step", code.function(statement))]
+    own = [one for one in code.block(statement) if one in steps and code.source(one).startswith(f"{scaler}.step(")]
+    update = code.insert_after(own[-1] if own else statement, f"{scaler}.update()")
+    # Without it the second step raises, so there is no correct program that this changes.
+    return code.fix(f"Insert `{scaler}.update()`", update, safe=True)
+
+
+def _in_every_turn(finding: Finding, code: Code, update: ast.stmt) -> Fix | None:
+    under, loop = code.parent(update), code.loop(update)
+    if isinstance(under, ast.If):
+        return code.fix("Update in every turn", code.move([update], after=under))
+    begun = code.statement(because(finding, 0))
+    skips = [node for node in ast.walk(loop) if isinstance(node, ast.Continue)] if loop is not None else []
+    skips = [skip for skip in skips if code.loop(skip) is loop and begun.lineno < skip.lineno < update.lineno]
+    edits = [code.insert_before(skip, code.source(update)) for skip in skips]
+    return code.fix("Update in every turn", *edits) if code.loop(begun) is loop else None

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Aliased, Mutated, Restored, Trace
 
 
@@ -26,3 +27,9 @@ def check(trace: Trace) -> Iterator[Claim]:
                     "keep `copy.deepcopy(model.state_dict())`",
                 )
                 break
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    copy, imported = code.module("copy")
+    call = code.call(finding.span)
+    return code.fix("Keep a copy", code.surround(call, f"{copy}.deepcopy(", ")"), imported)

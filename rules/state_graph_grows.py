@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, GradMode, Site, Stored, Trace, graph
 
 steps = 2
@@ -34,3 +36,22 @@ def _other_turn(before: Stored, stored: Stored) -> bool:
         return False
     (loop, turn), (same, later) = before.turns[0], stored.turns[0]
     return loop is same and turn != later
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    parts = [part for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Attribute)]
+    if len(parts) != 1:
+        return None
+    state = code.source(parts[0])
+    several = "LSTM" in finding.because[0].text if finding.because else False
+    reads = [
+        part for part in ast.walk(statement.value) if isinstance(part, ast.Attribute) and code.source(part) == state
+    ]
+    if not several and reads and not code.starts_as_none(state, statement):
+        return code.fix(f"Detach `{state}`", *(code.append(read, ".detach()") for read in reads))
+    later = [node for node in ast.walk(code.function(statement)) if isinstance(node, ast.Attribute)]
+    if any(code.source(node) == state and node.lineno > statement.lineno for node in later):
+        return None
+    cut = f"tuple(part.detach() for part in {state})" if several else f"{state}.detach()"
+    return code.fix(f"Detach `{state}`", code.insert_after(statement, f"{state} = {cut}"))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Scaler, Stepped, Trace, leaves
 
 
@@ -43,3 +45,7 @@ def check(trace: Trace) -> Iterator[Claim]:
                 )
             elif latest is not None:
                 early[key] = event, latest
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    return code.fix("Drop this call", code.delete(sure(code.statement(finding.span), ast.Expr)))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, because
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import Backward, Optimizer, Trace, sure_graph
 
 neutralise = "keep copies"
@@ -35,3 +36,10 @@ def check(trace: Trace) -> Iterator[Claim]:
                 )
         if backward.retain.value == "no" and backward.wanted is None:
             freed.update(id(node) for node in nodes)
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    step, backward = code.statement(finding.span), code.statement(because(finding, 2))
+    if not code.before(step, backward):
+        return None
+    return code.fix("Step after all backwards", code.move([step], after=backward))

@@ -1,6 +1,8 @@
+import ast
 from collections.abc import Iterator
 
-from gradlint.rule import Claim, Reason
+from gradlint.edits import Code, sure
+from gradlint.rule import Claim, Finding, Fix, Reason
 from gradlint.trace import NO, YES, Assigned, Backward, Built, Module, Tensor, Trace, leaves, members
 
 
@@ -60,3 +62,18 @@ def _plain_leaves(trace: Trace) -> Iterator[Claim]:
 def _holds(root: Module, layers: list[Module]) -> bool:
     inside = {id(p) for p in root.tensors()}
     return any(id(p) in inside for m in layers for p in m.tensors())
+
+
+def fix(finding: Finding, code: Code) -> Fix | None:
+    statement = sure(code.statement(finding.span), ast.Assign)
+    value = statement.value
+    torch_nn, imported = code.module("torch.nn")
+    if "Parameter" in finding.instead:
+        made = code.surround(value, f"{torch_nn}.Parameter(", ")")
+        if isinstance(value, ast.Call) and any(keyword.arg == "requires_grad" for keyword in value.keywords):
+            made += code.drop_keyword(value, "requires_grad")
+        return code.fix("Make it a Parameter", made, imported)
+    kind = "ModuleDict" if "ModuleDict" in finding.instead else "ModuleList"
+    empty = isinstance(value, (ast.List, ast.Dict)) and code.source(value)[1:-1].strip() == ""
+    made = code.replace(value, f"{torch_nn}.{kind}()") if empty else code.surround(value, f"{torch_nn}.{kind}(", ")")
+    return code.fix(f"Use `nn.{kind}`", made, imported)

@@ -124,7 +124,10 @@ def filled() -> None:
 @pytest.mark.usefixtures("home")
 def test_it_knows_what_it_was_told() -> None:
     filled()
-    assert opened().get("a.py") == Outcome((FINDING,), {}, ("f",))
+    kept = opened()
+    assert kept.get("a.py") == Outcome((FINDING,), {}, ("f",))
+    assert kept.read("a.py") == {"a.py", "b.py"}
+    assert kept.asked() == {"a.py": {("b", 0): "b.py", ("c", 0): ""}, "b.py": {}}
     assert opened().get("b.py") is None
 
 

@@ -27,6 +27,8 @@ class Report:
     """How many files the run was stopped before."""
     cut: Sequence[str] = ()
     """What used up its budget of interpreted steps, so that a part of it stays unknown."""
+    fixed: int = 0
+    """How many findings were repaired, and are not among `findings`."""
 
     def cell(self, span: Span) -> tuple[int | None, Span]:
         """The notebook cell that `span` is in and the span within it; no cell in a plain file."""
@@ -45,8 +47,9 @@ class Report:
     def summary(self) -> str:
         """One line that counts."""
         checked = f"{self.checked} file{'s' * (self.checked != 1)} checked"
+        fixed = f"Fixed {self.fixed} finding{'s' * (self.fixed != 1)}. " if self.fixed else ""
         if not self.findings:
-            return f"No findings ({checked})."
+            return f"{fixed}No findings{' left' * bool(fixed)} ({checked})."
         counts = Counter(finding.severity for finding in self.findings)
         parts = [
             f"{counts[severity]} {severity}{'s' * (counts[severity] != 1 and severity != 'info')}"
@@ -54,7 +57,17 @@ class Report:
             if counts[severity]
         ]
         files = len({finding.span.path for finding in self.findings})
-        return f"Found {', '.join(parts)} in {files} file{'s' * (files != 1)} ({checked})."
+        found = f"Found {', '.join(parts)} in {files} file{'s' * (files != 1)} ({checked})."
+        return " ".join([fixed + found, *self.fixable()])
+
+    def fixable(self) -> list[str]:
+        """One sentence on what can be repaired, none where nothing can."""
+        safe, unsafe = (
+            sum(f.fix is not None and f.fix.safe is wanted for f in self.findings) for wanted in (True, False)
+        )
+        more = f"{unsafe}{' more' * bool(safe)} with `--fix --unsafe-fixes`" if unsafe else ""
+        told = [*([f"{safe} with `--fix`"] if safe else []), *([more] if more else [])]
+        return [f"To be fixed: {', '.join(told)}."] if told else []
 
 
 def absolute(path: str) -> str:

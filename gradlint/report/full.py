@@ -78,6 +78,9 @@ def told(
         yield from _footer(margin, word, text)
     if finding.instead:
         yield from _footer(margin, "instead", finding.instead)
+    if finding.fix is not None:
+        option = "--fix" if finding.fix.safe else "--fix --unsafe-fixes"
+        yield from _footer(margin, "fix", f"{finding.fix.message} ({option})")
     yield from _footer(margin, "more", f"gradlint explain {finding.name}")
 
 

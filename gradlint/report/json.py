@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gradlint.report import Report, absolute
-from gradlint.rule import Because, Finding
+from gradlint.rule import Because, Finding, Fix
 from gradlint.trace import Span
 
 
@@ -23,8 +23,16 @@ def finding_fields(report: Report, finding: Finding) -> dict[str, object]:
         **_place(report, finding.span),
         "because": [because(report, link) for link in finding.because],
         "instead": finding.instead or None,
-        "fix": None,
+        "fix": _fix(report, finding.fix) if finding.fix is not None else None,
         "url": None,
+    }
+
+
+def _fix(report: Report, fix: Fix) -> dict[str, object]:
+    return {
+        "applicability": "safe" if fix.safe else "unsafe",
+        "message": fix.message,
+        "edits": [{"content": edit.text, **_place(report, edit.span)} for edit in fix.edits],
     }
 
 

@@ -33,6 +33,7 @@ def rules() -> tuple[Rule, ...]:
                 steps=getattr(module, "steps", 0),
                 raises=getattr(module, "raises", ""),
                 neutralise=getattr(module, "neutralise", ""),
+                fix=getattr(module, "fix", None),
                 dead_code=getattr(module, "dead_code", False),
             )
         )

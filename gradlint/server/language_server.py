@@ -14,6 +14,7 @@ from typing import Any
 
 from lsprotocol import types
 from pygls import uris
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.protocol.language_server import lsp_method
@@ -75,6 +76,15 @@ class _Protocol(LanguageServerProtocol):
     """Keeps texts as this package has them in the place of pygls's own, whose lines end at form feeds too."""
 
     _server: Server
+
+    def structure_message(self, data: dict[str, Any]) -> Any:  # noqa: ANN401  # pygls does not say what it makes
+        """As pygls does it, but a request that makes no sense has an answer too: the client waits for one."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "method" in data and "id" in data:
+                self._send_response(data["id"], error=error.to_response_error())
+            raise
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
@@ -468,7 +478,7 @@ class Server(LanguageServer):
         if here:
             text = hover.findings(here, self.verdicts, shown.project)
         elif self.settings.hover_tensors:
-            text = await shown.project.look(shown.path, line, column)
+            text = hover.states(await shown.project.look(shown.path, line, column), buffer)
         else:
             text = ""
         if not text:
@@ -551,8 +561,8 @@ class Server(LanguageServer):
         buffer = shown.project.buffers.get(shown.path) if shown is not None else None
         if shown is None or buffer is None:
             return
-        findings = await shown.project.findings(shown.path)
-        edit = actions.fix_all(shown.project, buffer, findings)
+        await shown.project.findings(shown.path)
+        edit = actions.fix_all(shown.project, buffer)
         if edit is not None:
             await self.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, "Fix all (gradlint)"))
 
