@@ -487,6 +487,8 @@ class Code:
         anchor = before or after
         if anchor is None or not all(self._alone(one) for one in [*statements, anchor]):
             raise Refused("statements that share their lines")
+        if self.text.startswith("elif", self.range(statements[0])[0]):
+            raise Refused("an `elif` cannot stand alone")
         block = self.block(statements[0])
         first, last = self._whole(statements[0])[0], self._whole(statements[-1])[1]
         old, new = self._indent(statements[0]) or "", self._indent(anchor) or ""

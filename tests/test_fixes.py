@@ -19,9 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_pages import EXAMPLES, PAGES, Example, execute
+from test_sarif import VALIDATOR
 
 from gradlint import fixes, isolate, repair, sources
 from gradlint.edits import Code, Edits, Refused
+from gradlint.faults import internal
 from gradlint.lint import Linter, lint
 from gradlint.outcome import Outcome
 from gradlint.repair import Repaired
@@ -702,6 +704,45 @@ def test_reports_carry_the_fix(check: Command) -> None:
         }
     ]
     assert "fixes" not in run["results"][1]
+    VALIDATOR.validate(json.loads(check("check", "--output-format", "sarif", ".").out))
+
+
+@pytest.mark.usefixtures("here")
+def test_only_what_a_change_touches_is_linted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"a": "import b\n", "b": "import c\n", "c": "x = 1\n", "d": "x = 2\n"}.items():
+        Path(f"{name}.py").write_text(f"{text}import torch\nprint(torch.ones(1), b.c.x)\n", encoding="utf-8")
+    linted: list[str] = []
+    whole = Linter.file
+
+    def noted(linter: Linter, path: str) -> Outcome:
+        linted.append(path)
+        return whole(linter, path)
+
+    monkeypatch.setattr(Linter, "file", noted)
+    run = Run.of(Request(["."], isolated=True))
+    run.report()
+    assert sorted(linted) == ["a.py", "b.py", "c.py", "d.py"]
+    linted.clear()
+    changed = run.changed([Source("b.py", "x = 2\n")])
+    changed.report()
+    assert sorted(linted) == ["a.py", "b.py"]
+    linted.clear()
+    run.report()
+    assert linted == []
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_that_fails_anyway_stops_no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Linter.file
+
+    def failing(linter: Linter, path: str) -> Outcome:
+        return Outcome((internal(path, "it is broken"),), {}) if path == "b.py" else whole(linter, path)
+
+    monkeypatch.setattr(Linter, "file", failing)
+    for path in ("a.py", "b.py"):
+        Path(path).write_text(KEPT, encoding="utf-8")
+    outcome = repaired("a.py", "b.py")[1]
+    assert outcome.files.keys() == {"a.py"}
 
 
 # -- any program
