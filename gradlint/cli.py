@@ -31,15 +31,6 @@ INTERRUPTED = 130
 """The exit code of a run that the user stopped, as shells have it."""
 
 
-class Format(str, Enum):
-    """How `check` tells its findings."""
-
-    full = "full"
-    concise = "concise"
-    json = "json"
-    sarif = "sarif"
-
-
 class PageFormat(str, Enum):
     """How `explain` and `rules` tell theirs."""
 
@@ -131,7 +122,14 @@ def check(
         list[str] | None, typer.Option(metavar="RULES", help="Ask these too, with those asked by default.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
-    output_format: Annotated[Format, typer.Option(help="How to tell the findings.")] = Format.full,
+    output_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT[:FILE]",
+            help="How to tell the findings: full, concise, json, sarif, github, gitlab or junit; "
+            "several times, each but one to a file.  [default: full]",
+        ),
+    ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings there.")
     ] = None,
@@ -153,7 +151,10 @@ def check(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even with findings.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the cache.")] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="How many processes lint.  [default: as many as pay]")
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, show_default=False, help="How many processes lint.  [default: as many as pay]"
+        ),
     ] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was not followed to its end.")] = False,
 ) -> None:
@@ -166,9 +167,14 @@ def check(
     from gradlint import repair, run
     from gradlint.config import ConfigError
     from gradlint.faults import INTERNAL
+    from gradlint.report import outputs
     from gradlint.selection import Unknown
     from gradlint.sources import PathMissing
 
+    try:
+        asked = outputs.wanted(output_format or (), output_file)
+    except outputs.OutputError as error:
+        _refuse(error)
     given = paths or ["."]
     if run.STDIN in given and len(given) > 1:
         _refuse("`-` reads one file from stdin and takes no other paths")
@@ -210,7 +216,8 @@ def check(
             _bytes(repaired.content(request.stdin_filename, request.stdin))
         failed = [*repaired.write()] if fix and request.stdin is None else []
         with contextlib.redirect_stdout(sys.stderr if fix and request.stdin is not None else sys.stdout):
-            _tell(report, output_format, output_file)
+            for output in asked:
+                _tell(report, output.format, output.file)
         for problem in failed:
             _complain(str(problem))
         if failed:
@@ -248,15 +255,15 @@ class _Progress:
             self._bar.stop()
 
 
-def _tell(report: Report, output_format: Format, file: Path | None) -> None:
+def _tell(report: Report, output_format: str, file: Path | None) -> None:
     import importlib
 
-    if output_format is Format.full and file is None and _colourful():
+    if output_format == "full" and file is None and _colourful():
         from gradlint.report import full
 
         _colour(full.pieces(report))
         return
-    _out(importlib.import_module(f"gradlint.report.{output_format.value}").render(report), file)
+    _out(importlib.import_module(f"gradlint.report.{output_format}").render(report), file)
 
 
 def _colour(pieces: Iterable[tuple[str, str]]) -> None:

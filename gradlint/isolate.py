@@ -1,7 +1,9 @@
 """Runs the analysis in processes of its own, so that nothing it does can end the run.
 
 A parser in native code can overflow its stack and be killed on input that a person could write.  A worker is given
-one file at a time; when it dies, that file gets a finding, and a new worker goes on with the rest.
+one file at a time; when it dies, that file gets a finding, and a new worker goes on with the rest.  Each worker has a
+run of neighbours to begin with, so that what their imports have in common is parsed by one, and helps out with the
+others' when it is through.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import cast
@@ -41,17 +44,18 @@ def lint(
 
     A file on which the analysis fails has an `internal-error` finding.
     """
-    asked = {*paths}
-    text = sum(len(source.text) for source in sources if source.path in asked)
-    count = jobs or min(cores(), text // _LEAST_TEXT + 1)
-    todo = list(reversed(paths))
+    lengths = {source.path: len(source.text) for source in sources}
+    count = jobs or min(cores(), sum(lengths[path] for path in paths) // _LEAST_TEXT + 1)
+    shares = _shares(paths, lengths, count)
     workers: dict[Connection, _Worker] = {}
     try:
-        while todo or workers:
-            while todo and len(workers) < count:
-                worker = _start(sources, rules)
-                workers[worker.pipe] = worker
-                worker.give(todo.pop())
+        while workers or any(shares):
+            busy = [worker.share for worker in workers.values()]
+            for share in shares:
+                if any(shares) and not any(share is other for other in busy):
+                    worker = _start(sources, rules, share)
+                    workers[worker.pipe] = worker
+                    worker.give(_next(share, shares))
             for pipe in cast("list[Connection]", wait([*workers])):
                 worker = workers[pipe]
                 try:
@@ -62,8 +66,8 @@ def lint(
                     yield worker.path, Outcome((internal(worker.path, death(worker.process.exitcode or 0)),), {})
                     continue
                 path = worker.path
-                if todo:
-                    worker.give(todo.pop())
+                if any(shares):
+                    worker.give(_next(worker.share, shares))
                 else:
                     worker.end()
                     del workers[pipe]
@@ -73,17 +77,34 @@ def lint(
             worker.end()
 
 
+def _shares(paths: Sequence[str], lengths: Mapping[str, int], count: int) -> list[deque[str]]:
+    """The paths in so many runs of neighbours, each with about as much text: neighbours import the same files."""
+    shares: list[deque[str]] = [deque() for _ in range(count)]
+    whole = sum(lengths[path] for path in paths) or 1
+    before = 0
+    for path in paths:
+        shares[min(before * count // whole, count - 1)].append(path)
+        before += lengths[path]
+    return shares
+
+
+def _next(share: deque[str], shares: Sequence[deque[str]]) -> str:
+    """The next file of a share; where it is used up, the one that the fullest of the others would come to last."""
+    return share.popleft() if share else max(shares, key=len).pop()
+
+
 def cores() -> int:
     """How many processes can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Worker:
-    """A process, our end of the pipe to it, and the file that it is at."""
+    """A process, our end of the pipe to it, the files that are first of all its own, and the one that it is at."""
 
-    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+    def __init__(self, process: BaseProcess, pipe: Connection, share: deque[str]) -> None:
         self.process = process
         self.pipe = pipe
+        self.share = share
         self.path = ""
 
     def give(self, path: str) -> None:
@@ -98,7 +119,7 @@ class _Worker:
         self.process.join()
 
 
-def _start(sources: Sequence[Source], rules: Sequence[Rule]) -> _Worker:
+def _start(sources: Sequence[Source], rules: Sequence[Rule], share: deque[str]) -> _Worker:
     # A fork costs a few milliseconds, but is safe only while no other thread holds a lock.
     forks = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if forks else "spawn")
@@ -108,7 +129,7 @@ def _start(sources: Sequence[Source], rules: Sequence[Rule]) -> _Worker:
     )
     process.start()
     theirs.close()
-    return _Worker(process, ours)
+    return _Worker(process, ours, share)
 
 
 def death(exitcode: int) -> str:

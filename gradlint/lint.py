@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradlint.faults import internal, why
 from gradlint.outcome import Outcome, merged
-from gradlint.program import File, Program
+from gradlint.program import File, Footprint, Program
 from gradlint.rule import Because, Claim, Finding, Rule
 from gradlint.shadow.chunks import TooDeep
-from gradlint.shadow.tell import tell
+from gradlint.shadow.interpreter import Stopped
+from gradlint.shadow.tell import Told, begin, entries, tell
 from gradlint.trace import Site, Span, Trace
 
 if TYPE_CHECKING:
-    from gradlint.imports import Question
     from gradlint.sources import Source
 
 # So many characters of files are linted before what was parsed is forgotten.  A tree takes fifty times its text.
@@ -30,50 +31,110 @@ def lint(sources: Sequence[Source], rules: Sequence[Rule]) -> list[Finding]:
     return merged(linter.file(source.path) for source in sources)
 
 
-class Stopped(Exception):
-    """Nobody wants to know any more."""
-
-
 class Linter:
-    """Lints the files of one run one by one.  What is found by one does not depend on the others having been linted."""
+    """Lints the files of one run one by one.  What is found by one does not depend on the others having been linted.
+
+    After an `update` a file costs what the change touches: an entry that read nothing of it is not told again.
+    """
 
     def __init__(self, sources: Sequence[Source], rules: Sequence[Rule]) -> None:
         self.rules = rules
         self.program = Program(File(source.path, source.text) for source in sources)
-        self._parsed = 0
+        self._heard: dict[str, dict[tuple[str, int], _Heard]] = {}
+        """What the entries of each file gave when they were last told."""
+        self._parsed: dict[str, int] = {}
+        """How long the files are that have been linted since all was last forgotten."""
 
     def update(self, source: Source) -> None:
         """Take `source` in place of what is at its path; a path that is new is added."""
-        self.program.update(File(source.path, source.text))
+        self.program.update(source.path, source.text)
 
     def remove(self, path: str) -> None:
         """Take the file at `path` out of the program."""
         self.program.remove(path)
+        self._heard.pop(path, None)
+        self._parsed.pop(path, None)
 
     def file(self, path: str, stop: Callable[[], bool] | None = None) -> Outcome:
-        """Tell the entries of the file at `path`.  Raises Stopped once `stop` says so."""
+        """Tell the entries of the file at `path`.
+
+        `stop` is asked every few milliseconds; once it is true, Stopped is raised.  What has been told by then is kept,
+        and the linter is as good as before.
+        """
         file = self.program.files[path]
-        self._parsed += len(file.text)
-        if self._parsed > _MOST_PARSED:
+        self._make_room(file)
+        poll = _poller(stop)
+        self.program.read = read = Footprint()
+        problem = unreadable(file)
+        if problem is not None:
+            return Outcome((problem,), {})
+        before = self._heard.get(path, {})
+        now: dict[tuple[str, int], _Heard] = {}
+        numbers: Counter[str] = Counter()
+        choices = begin(file, poll)
+        try:
+            for entry in list(entries(self.program, file)):
+                if poll is not None:
+                    poll()
+                key = entry.name, numbers[entry.name]
+                numbers[entry.name] += 1
+                heard = before.get(key)
+                if heard is not None and heard.told.holds(self.program, choices, entry):
+                    heard.told.repeat(choices)
+                else:
+                    heard = self._hear(tell(self.program, choices, entry), poll)
+                now[key] = heard
+        finally:
+            # Stopped: what was heard of the later entries may still hold the next time.
+            self._heard[path] = now if len(now) == sum(numbers.values()) else {**before, **now}
+        asked = read.asked()
+        said = Claims(self.rules)
+        faults: list[Exception] = []
+        cut: list[str] = []
+        for heard in now.values():
+            asked.update(heard.told.footprint.asked())
+            said.join(heard.claims)
+            faults += [heard.told.fault] if heard.told.fault is not None else []
+            cut += heard.cut
+        return Outcome((*(internal(path, why(error)) for error in faults[:1]), *said.findings()), asked, tuple(cut))
+
+    def _hear(self, told: Told, poll: Callable[[], None] | None) -> _Heard:
+        claims = Claims(self.rules)
+        claims.hear(told.traces, poll)
+        cut = [trace.entry for trace in told.traces if not trace.complete][:1]
+        # A trace takes much room, and nothing looks at it again.
+        told.traces.clear()
+        return _Heard(told, claims, cut)
+
+    def _make_room(self, file: File) -> None:
+        """Forget all that was parsed where it has become much."""
+        self._parsed[file.path] = len(file.text)
+        if sum(self._parsed.values()) > _MOST_PARSED and len(self._parsed) > 1:
+            self._heard.clear()
             self.program.forget()
             # Traces and trees point at themselves in circles.
             gc.collect()
-            self._parsed = len(file.text)
-        asked: dict[Question, str] = {}
-        self.program.asked = asked
-        problem = unreadable(file)
-        if problem is not None:
-            return Outcome((problem,), asked)
-        claims = Claims(self.rules)
-        failed: dict[str, Exception] = {}
-        cut: list[str] = []
-        for traces in tell(self.program, file, failed):
-            if stop is not None and stop():
-                raise Stopped
-            claims.hear(traces)
-            cut += [trace.entry for trace in traces if not trace.complete][:1]
-        faults = [internal(path, why(error)) for path, error in failed.items()]
-        return Outcome((*faults, *claims.findings()), asked, tuple(cut))
+            self._parsed = {file.path: len(file.text)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What the rules said of one entry."""
+
+    told: Told
+    claims: Claims
+    cut: list[str]
+
+
+def _poller(stop: Callable[[], bool] | None) -> Callable[[], None] | None:
+    if stop is None:
+        return None
+
+    def poll() -> None:
+        if stop():
+            raise Stopped
+
+    return poll
 
 
 class Claims:
@@ -83,9 +144,12 @@ class Claims:
         self.rules = list(rules)
         self.said: dict[tuple[str, Site], tuple[Rule, Claim]] = {}
 
-    def hear(self, traces: Sequence[Trace]) -> None:
+    def hear(self, traces: Sequence[Trace], poll: Callable[[], None] | None = None) -> None:
+        """Ask every rule about the traces of one entry; `poll` is called in between."""
         visited: list[set[Site]] = []
         for rule in self.rules:
+            if poll is not None:
+                poll()
             # What must hold on every path, by the site that it must hold for.
             general: dict[tuple[Site, Site], list[Claim]] = defaultdict(list)
             for trace in traces:
@@ -99,6 +163,11 @@ class Claims:
             for (site, about), claims in general.items():
                 if len(claims) == max(1, sum(about in sites for sites in visited)):
                     self.said.setdefault((rule.name, site), (rule, claims[0]))
+
+    def join(self, other: Claims) -> None:
+        """Take over what `other` says of places that nothing has been said of yet."""
+        for key, said in other.said.items():
+            self.said.setdefault(key, said)
 
     def findings(self) -> list[Finding]:
         return [
@@ -133,5 +202,7 @@ def unreadable(file: File) -> Finding | None:
         return Finding("too-deep", "GL002", "error", Span(path, 1, 1, 1, 2), "nested too deeply to be read")
     return Finding("syntax-error", "GL001", "error", Span(path, 1, 1, 1, 2), f"cannot be read as Python: {error}")
 
+
+__all__ = ["Claims", "Linter", "Stopped", "lint", "unreadable"]
 
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
-
-import libcst as cst
+from typing import Any, cast
 
 from gradlint.imports import Imports, Question
 from gradlint.shadow.chunks import Chunk, chunks
@@ -16,16 +14,24 @@ from gradlint.shadow.chunks import Chunk, chunks
 class File:
     """One file, cut into its statements when something first asks for them."""
 
-    def __init__(self, path: str, text: str) -> None:
+    def __init__(self, path: str, text: str, before: File | None = None) -> None:
         self.path = path
         self.text = text
+        self._before: Sequence[Chunk] = vars(before).get("chunks", before._before) if before is not None else ()
+        """The statements of an earlier text: what stays the same is not parsed again."""
         self.module = path.rpartition("/")[2].removesuffix(".py")
         """Its name as the last part of an import."""
 
     def forget(self) -> None:
         """Let go of what was parsed; it is parsed again where it is needed again."""
+        self._before = ()
         for name in ("chunks", "bindings"):
             vars(self).pop(name, None)
+
+    def end(self) -> None:
+        """Be no part of the program any more."""
+        for chunk in vars(self).get("chunks", self._before):
+            chunk.end()
 
     @cached_property
     def problem(self) -> Exception | None:
@@ -38,7 +44,9 @@ class File:
 
     @cached_property
     def chunks(self) -> Sequence[Chunk]:
-        return chunks(self.path, self.text)
+        found = chunks(self.path, self.text, self._before)
+        self._before = ()
+        return found
 
     @cached_property
     def bindings(self) -> Mapping[str, Sequence[Chunk]]:
@@ -77,63 +85,102 @@ class File:
         return name in self._acted_on
 
 
+Query = tuple[Any, ...]
+"""A question about the program: what is asked, the path of the file that it is asked of, and more."""
+
+
+class Footprint:
+    """What has been read of a program.  While all of it is as it was, what was told from it would be told again."""
+
+    def __init__(self) -> None:
+        self.chunks: set[Chunk] = set()
+        self.answers: dict[Query, object] = {}
+
+    def holds(self, program: Program) -> bool:
+        """Whether the program still has each chunk, and the same answer to each question."""
+        # Answers first: they make a file that has changed find out which of its chunks are no more.
+        return all(program.answer(query) == answer for query, answer in self.answers.items()) and all(
+            chunk.alive for chunk in self.chunks
+        )
+
+    def asked(self) -> dict[Question, str]:
+        """The imports that were resolved, each with the path that was found."""
+        imports = {query: cast("tuple[str, bool]", answer) for query, answer in self.answers.items()}
+        return {(query[1], query[2], query[3]): answer[0] for query, answer in imports.items() if query[0] == "import"}
+
+
 class Program:
     """The files of one run.  Imports are resolved among them alone: nothing is read from disk."""
 
     def __init__(self, files: Iterable[File]) -> None:
         self.files = {file.path: file for file in files}
         self.imports = Imports(self.files)
-        self.constants: dict[int, Any] = {}
-        self.generators: dict[int, bool] = {}
         self.empty = Chunk("", 1, "", "names")
-        self.asked: dict[Question, str] = {}
-        """The imports resolved since this was last emptied, each with the path that was found."""
+        self.read = Footprint()
+        """What has been read since this was last made anew."""
+        self._answers: dict[Query, object] = {}
+        """What has been asked since the last change."""
 
     def find(self, dotted: str, importer: File | None, dots: int = 0) -> File | None:
         """The file that `dotted` names when `importer` imports it."""
         if importer is None:
             return None
-        question = importer.path, dotted, dots
-        path = self.asked[question] = self.imports.find(question)
-        found = self.files[path] if path else None
-        return found if found is not None and found.problem is None else None
+        path, sound = cast("tuple[str, bool]", self.ask("import", importer.path, dotted, dots))
+        return self.files[path] if sound else None
 
-    def update(self, file: File) -> None:
-        """Take `file` in place of what is at its path; a path that is new is added."""
-        known = file.path in self.files
-        self.files[file.path] = file
-        # By `id` of nodes, some of which are no more.
-        self.constants.clear()
-        self.generators.clear()
-        if not known:
+    def ask(self, *query: object) -> object:
+        """The answer to a question that a walk has about files; it is kept in `read`."""
+        known = self.read.answers.get(query)
+        if known is None:
+            known = self.read.answers[query] = self.answer(query)
+        return known
+
+    def answer(self, query: Query) -> object:
+        """What is so now; None where the file cannot be read."""
+        known = self._answers.get(query)
+        if known is None:
+            known = self._answers[query] = self._answer(query)
+        return known
+
+    def _answer(self, query: Query) -> object:
+        kind, path = query[:2]
+        if kind == "import":
+            found = self.imports.find((path, query[2], query[3]))
+            return found, bool(found) and self.files[found].problem is None
+        file = self.files.get(path)
+        if file is None or file.problem is not None:
+            return None
+        if kind == "name":
+            return tuple(file.bindings.get(query[2], ()))
+        if kind == "names":
+            return tuple(file.bindings)
+        if kind == "stars":
+            return tuple(chunk for chunk in file.chunks if "*" in chunk.binds)
+        if kind == "touches":
+            return file.touches(query[2])
+        # What the body does as it runs: the bodies of its functions and classes are read when they are called.
+        return tuple(
+            (chunk.defines, len(file.bindings[chunk.defines])) if chunk.defines else chunk for chunk in file.chunks
+        )
+
+    def update(self, path: str, text: str) -> None:
+        """Take `text` in place of what is at `path`; a path that is new is added."""
+        known = self.files.get(path)
+        if known is not None and known.text == text:
+            return
+        self.files[path] = File(path, text, known)
+        self._answers.clear()
+        if known is None:
             self.imports = Imports(self.files)
 
     def remove(self, path: str) -> None:
         """Take the file at `path` out of the program."""
-        del self.files[path]
+        self.files.pop(path).end()
+        self._answers.clear()
         self.imports = Imports(self.files)
 
     def forget(self) -> None:
         """Let go of all that was parsed."""
         for file in self.files.values():
             file.forget()
-        self.constants.clear()
-        self.generators.clear()
-
-    def yields(self, function: cst.FunctionDef) -> bool:
-        """Whether a function is a generator."""
-        known = self.generators.get(id(function))
-        if known is None:
-            known = self.generators[id(function)] = _yields(function)
-        return known
-
-
-def _yields(function: cst.FunctionDef) -> bool:
-    todo: list[cst.CSTNode] = [function.body]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, cst.Yield):
-            return True
-        if not isinstance(node, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
-            todo.extend(node.children)
-    return False
+        self._answers.clear()

@@ -77,25 +77,28 @@ class Run:
     """What is wrong with files that could not be read."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """What came of the files that have been linted."""
+    cache: Cache | None = None
     read: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The files that an outcome depends on besides its own."""
+    """The files that an outcome depends on; of those from the cache, the cache knows."""
 
     @staticmethod
     def of(request: Request) -> Run:
         """The run that `request` asks for.  Raises PathMissing, ConfigError, Unknown."""
         wanted = wanted_by(request)
         found, faults = _sources(request, wanted.settings)
-        return Run(request, wanted, {source.path: source for source in found}, faults)
+        asked = (name for rule in rules() if (name := rule.name) in wanted.names)
+        cache = Cache(found, asked) if request.cache and found else None
+        return Run(request, wanted, {source.path: source for source in found}, faults, cache=cache)
 
     def changed(self, sources: Iterable[Source]) -> Run:
         """The same run with other texts in place of those at the paths of `sources`; this one stays as it is."""
         new = {source.path: source for source in sources}
-        kept = {
-            p: o for p, o in self.outcomes.items() if p not in new and not self.read.get(p, frozenset()) & new.keys()
-        }
+        if self.cache is not None:
+            for path in self.outcomes.keys() - self.read.keys():
+                self.read[path] = self.cache.read(path)
+        kept = {p: outcome for p, outcome in self.outcomes.items() if p not in new and not self.read[p] & new.keys()}
         # The cache is for what is on disk.
-        request = replace(self.request, cache=False)
-        return replace(self, request=request, sources={**self.sources, **new}, outcomes=kept, read=dict(self.read))
+        return replace(self, cache=None, sources={**self.sources, **new}, outcomes=kept, read=dict(self.read))
 
     def report(self, progress: Progress | None = None) -> Report:
         """The report on all files; those of which nothing is known yet are linted."""
@@ -104,9 +107,12 @@ class Run:
         findings = [*self.faults, *merged(self.outcomes[path] for path in self.sources if path in self.outcomes)]
         warnings: list[str] = []
         allowed = {}
+        told = {finding.span.path for finding in findings}
         for source in found:
-            allowed[source.path] = suppress.read(source, self.wanted.catalog.meant)
-            warnings += allowed[source.path].warnings
+            # Without a finding there is nothing to allow; but a comment of ours that means nothing is always said.
+            if source.path in told or "gradlint" in source.text:
+                allowed[source.path] = suppress.read(source, self.wanted.catalog.meant)
+                warnings += allowed[source.path].warnings
         kept = [finding for finding in findings if self.wanted.tells(finding, allowed.get(finding.span.path))]
         if not found and not findings and not self.request.force_exclude:
             warnings.append("no Python files found under the given paths")
@@ -121,10 +127,10 @@ class Run:
         """Learn what comes of each file, from the cache where it knows; of fewer files where the user stops the run."""
         found = [*self.sources.values()]
         asked = [rule for rule in rules() if rule.name in self.wanted.names]
-        cache = Cache(found, [rule.name for rule in asked]) if self.request.cache and found else None
+        cache = self.cache
         for path in [source.path for source in found if source.path not in self.outcomes]:
             if cache is not None and (known := cache.get(path)) is not None:
-                self._keep(path, known)
+                self.outcomes[path] = known
         todo = [source.path for source in found if source.path not in self.outcomes]
         if not todo:
             return

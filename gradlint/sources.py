@@ -114,6 +114,23 @@ def excluded(path: str, excludes: Excludes) -> bool:
     return _matches(GitIgnoreSpec.from_lines(excludes.patterns), path, excludes.root, folder=False)
 
 
+def found_in(folder: str, path: str, excludes: Excludes) -> bool:
+    """Whether `find` gives the file at `path` when it is asked for `folder`."""
+    here = os.path.normpath(folder)
+    spec = GitIgnoreSpec.from_lines(excludes.patterns)
+    root = Path(here) if _matches(spec, here, excludes.root, folder=True) else excludes.root
+    ignores = _ignores_above(here)
+    for part in os.path.relpath(path, here).split(os.sep):
+        ignores += _read_ignores(here)
+        here = os.path.join(here, part)
+        is_folder = os.path.isdir(here)
+        if is_folder and os.path.islink(here):
+            return False
+        if _matches(spec, here, root, folder=is_folder) or _ignored(ignores, here, folder=is_folder):
+            return False
+    return path.endswith(SUFFIXES) and os.path.isfile(path)
+
+
 def _matches(spec: GitIgnoreSpec, path: str, root: Path, *, folder: bool) -> bool:
     relative = os.path.relpath(os.path.abspath(path), root.absolute())
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:

@@ -9,13 +9,13 @@ import random
 import re
 import sysconfig
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesmith
 import pytest
 from hypothesis import HealthCheck, given, settings
 from programs import Writer
+from shapes import GROWING, TORCH
 
 from gradlint import isolate
 from gradlint.faults import why
@@ -33,7 +33,6 @@ WORTH = "\nimport torch\ntorch.ones(1).abs()\n"
 """Makes what the file runs worth telling."""
 RUN = "\nif __name__ == '__main__':\n    print()\n"
 """Makes the file one that runs something."""
-TORCH = "import torch\nfrom torch import nn\n"
 
 
 def faults(text: str) -> list[str]:
@@ -174,50 +173,6 @@ def test_mangled_programs() -> None:
 # -- growth
 
 
-GROWING: dict[str, Callable[[int], str]] = {
-    "statements": lambda n: (
-        TORCH + "x = torch.ones(2, requires_grad=True)\n" + "x = x * 2\n" * n + "x.sum().backward()\n"
-    ),
-    "statements without torch": lambda n: "x = f(1)\n" + "x = g(x, 2)\n" * n,
-    "findings": lambda n: TORCH + "x = torch.ones(2, requires_grad=True)\n" + "x += 1\n" * n + "print(x)\n",
-    "views": lambda n: TORCH + "w = torch.ones(2, requires_grad=True)\nx = w * 1\n" + "y = x[0]\nx += 1\n" * n,
-    "sums": lambda n: TORCH + "l = torch.ones(1, requires_grad=True)\n" + "l = l + l * l\n" * n + "l.backward()\n" * 3,
-    "classes": lambda n: (
-        TORCH
-        + "".join(
-            f"class C{i}(nn.Module):\n"
-            "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(1, 1)\n"
-            "    def forward(self, x):\n        return self.a(x).detach()\n"
-            for i in range(n)
-        )
-    ),
-    "lines of a function": lambda n: (
-        TORCH + "def f(x, a):\n" + "    if a:\n        x = x.relu()\n    x += 1\n" * n + "    x.sum().backward()\n"
-    ),
-    "functions that call each other": lambda n: (
-        TORCH
-        + "".join(
-            f"def f{i}(x):\n    x = f{(i + 1) % n}(x.relu())\n    return f{(i * 7) % n}(x).backward()\n"
-            for i in range(n)
-        )
-        + "f0(torch.ones(1))\n"
-    ),
-    "branches": lambda n: (
-        TORCH
-        + "def f(x, a):\n"
-        + "".join(f"    if a.f{i}:\n        x = x.detach()\n" for i in range(n))
-        + "    x.backward()\n"
-    ),
-    "nested loops": lambda n: (
-        TORCH
-        + "x = torch.ones(1)\n"
-        + "".join(
-            "    " * (i % 8) + f"for i{i} in range(3):\n" + ("    " * 8 + "x = x + 1\n" if i % 8 == 7 else "")
-            for i in range(n // 8 * 8)
-        )
-    ),
-    "words": lambda n: "x = [" + "'word', " * n + "]\ny = {" + "'k': 1, " * n + "}\nprint(x, y)\n",
-}
 FEW, MANY = 300, 3_000
 
 

@@ -69,7 +69,7 @@ def test_the_child_needs_nothing_but_torch() -> None:
     [
         ("typer", {"gradlint/cli.py"}),
         ("click", set()),
-        ("pygls", {"gradlint/lsp.py"}),
+        ("pygls", {"gradlint/server/diagnostics.py", "gradlint/server/language_server.py"}),
         ("rich", {"gradlint/cli.py"}),
         ("pathspec", {"gradlint/run.py", "gradlint/sources.py"}),
         ("platformdirs", {"gradlint/cache.py"}),

@@ -124,7 +124,10 @@ def filled() -> None:
 @pytest.mark.usefixtures("home")
 def test_it_knows_what_it_was_told() -> None:
     filled()
-    assert opened().get("a.py") == Outcome((FINDING,), ASKED, ("f",))
+    kept = opened()
+    assert kept.get("a.py") == Outcome((FINDING,), {}, ("f",))
+    assert kept.read("a.py") == {"a.py", "b.py"}
+    assert kept.asked() == {"a.py": {("b", 0): "b.py", ("c", 0): ""}, "b.py": {}}
     assert opened().get("b.py") is None
 
 
@@ -155,6 +158,7 @@ def test_damage_is_a_miss(home: Path, damage: bytes) -> None:
         damage + content[20:],
         content[: len(content) // 2] + damage,
         content.replace(b"lost", b"kept"),
+        b"".join(content.splitlines(keepends=True)[::2]),
     ):
         file.write_bytes(broken)
         assert opened().get("a.py") is None
@@ -173,6 +177,38 @@ def test_runs_at_once_keep_what_both_found() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_a_run_over_a_part_leaves_the_rest() -> None:
+    """To a file that is linted alone its imports mean nothing; what is known of it among others stays."""
+    whole = {("a.py", "b", 0): "b.py"}
+    kept = opened()
+    kept.put("a.py", Outcome((), whole))
+    kept.put("b.py", Outcome((), {("b.py", "a", 0): "a.py", **whole}))
+    kept.save()
+    alone = Cache([Source("a.py", "1")], ())
+    assert alone.get("a.py") is None
+    alone.put("a.py", Outcome((FINDING,), {("a.py", "b", 0): ""}))
+    alone.save()
+    assert opened().get("a.py") is None
+    assert opened().get("b.py") is not None
+    assert Cache([Source("a.py", "1")], ()).get("a.py") == Outcome((FINDING,), {})
+
+
+@pytest.mark.usefixtures("home")
+def test_what_one_file_asks_of_another_is_kept_once(home: Path) -> None:
+    sizes = []
+    for count in (1, 100):
+        names = [f"user{number}" for number in range(count)]
+        kept = opened(*names, **dict.fromkeys(names, "from a import b"))
+        questions = {("a.py", f"some.module.number{number}", 0): "" for number in range(1000)}
+        for name in names:
+            kept.put(f"{name}.py", Outcome((), {(f"{name}.py", "a", 0): "a.py", **questions}))
+        kept.save()
+        sizes.append(sum(file.stat().st_size for file in home.iterdir()))
+        cache.clean()
+    assert sizes[1] < 2 * sizes[0]
+
+
+@pytest.mark.usefixtures("home")
 def test_failures_are_not_kept() -> None:
     kept = opened()
     kept.put("a.py", Outcome((Finding("internal-error", "GL004", "error", FINDING.span, "no"),), {}))
@@ -187,6 +223,21 @@ def test_it_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kept.put("a.py", Outcome((FINDING,), ASKED))
         kept.save()
     assert 0 < sum(file.stat().st_size for file in home.iterdir()) <= 1000
+
+
+def test_what_was_used_lately_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled()
+    (used,) = home.iterdir()
+    os.utime(used, (0, 0))
+    assert opened().get("a.py") is not None
+    (home / "older").write_bytes(bytes(1000))
+    os.utime(home / "older", (1, 1))
+    monkeypatch.setattr(cache, "LARGEST", used.stat().st_size + 200)
+    kept = opened("another-rule")
+    kept.put("b.py", Outcome((), {}))
+    kept.save()
+    assert used.exists()
+    assert not (home / "older").exists()
 
 
 def test_it_lives_without_a_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -240,39 +242,139 @@ def test_notebooks_without_python(document: dict[str, object]) -> None:
     assert sources.decode("n.ipynb", json.dumps(document).encode()) is None
 
 
-@pytest.mark.parametrize(
-    ("source", "masked"),
-    [
-        ("x = 1\n", "x = 1\n"),
-        ("%matplotlib inline\nx = 1\n", "pass\nx = 1\n"),
-        ("!pip install 'x(\ny = 1\n", "pass\ny = 1\n"),
-        ("if a:\n    !ls \\\n      -l\n    y = 1\n", "if a:\n    pass\n\n    y = 1\n"),
-        ("x = (a\n     % b)\n", "x = (a\n     % b)\n"),
-        ("x = '''\n%no magic\n!none\n'''\n", "x = '''\n%no magic\n!none\n'''\n"),
-        ("x = a \\\n% b\n", "x = a \\\n% b\n"),
-        ("files = !ls\nfor f in files: pass\n", "files = get_ipython()\nfor f in files: pass\n"),
-        ("t = %timeit -o f(x)\n", "t = get_ipython()\n"),
-        ("a, b = !ls\n", "a, b = get_ipython()\n"),
-        ("%time loss.backward()\n", "pass; loss.backward()\n"),
-        ("    %time y = f(x)\n", "    pass; y = f(x)\n"),
-        ("%timeit f(x)\n", "pass\n"),
-        ("x?\n?x\nx.y??\n", "pass\npass\npass\n"),
-        ("x = d['?']\n", "x = d['?']\n"),
-        ("x = y  # really?\n", "x = y  # really?\n"),
-        ("%%time\nx = 1\n", "pass\nx = 1\n"),
-        ("%%capture out\n!ls\nx = 1\n", "pass\npass\nx = 1\n"),
-        ("%%bash\nls 'x\n", "\n\n"),
-        ("%%writefile a.py\nx = 1\n", "\n\n"),
-        ("%%timefold\nx\n", "\n\n"),
-        ("x %= 2\nx != y\n", "x %= 2\nx != y\n"),
-        ("# '\n!ls\n", "# '\npass\n"),
-        ("!ls", "pass"),
-        ("x = '\\\n%y'\n", "x = '\\\n%y'\n"),
-    ],
-)
+MAGICS = [
+    ("x = 1\n", "x = 1\n"),
+    ("%matplotlib inline\nx = 1\n", "pass\nx = 1\n"),
+    ("!pip install 'x(\ny = 1\n", "pass\ny = 1\n"),
+    ("if a:\n    !ls \\\n      -l\n    y = 1\n", "if a:\n    pass\n\n    y = 1\n"),
+    ("x = (a\n     % b)\n", "x = (a\n     % b)\n"),
+    ("x = '''\n%no magic\n!none\n'''\n", "x = '''\n%no magic\n!none\n'''\n"),
+    ("x = a \\\n% b\n", "x = a \\\n% b\n"),
+    ("files = !ls\nfor f in files: pass\n", "files = get_ipython()\nfor f in files: pass\n"),
+    ("t = %timeit -o f(x)\n", "t = get_ipython()\n"),
+    ("a, b = !ls\n", "a, b = get_ipython()\n"),
+    ("%time loss.backward()\n", "pass; loss.backward()\n"),
+    ("    %time y = f(x)\n", "    pass; y = f(x)\n"),
+    ("%timeit f(x)\n", "pass\n"),
+    ("x?\n?x\nx.y??\n", "pass\npass\npass\n"),
+    ("x = d['?']\n", "x = d['?']\n"),
+    ("x = y  # really?\n", "x = y  # really?\n"),
+    ("%%time\nx = 1\n", "pass\nx = 1\n"),
+    ("%%capture out\n!ls\nx = 1\n", "pass\npass\nx = 1\n"),
+    ("%%bash\nls 'x\n", "\n\n"),
+    ("%%writefile a.py\nx = 1\n", "\n\n"),
+    ("%%timefold\nx\n", "\n\n"),
+    ("x %= 2\nx != y\n", "x %= 2\nx != y\n"),
+    ("# '\n!ls\n", "# '\npass\n"),
+    ("!ls", "pass"),
+    ("x = '\\\n%y'\n", "x = '\\\n%y'\n"),
+    ("x: int = !ls\n", "x: int = get_ipython()\n"),
+    ("d['a=b'] = %env\n", "d['a=b'] = get_ipython()\n"),
+    ("x = y == !z\n", "x = y == !z\n"),
+    ("f(x).y[0]?\n%time?\nx*?\n", "pass\npass\npass\n"),
+    ("x = '''is it?\nno?'''\n", "x = '''is it?\nno?'''\n"),
+    (",f a b\n;f a\n/f\n", "pass\npass\npass\n"),
+    ("!ls \\\\\nx\ny\n", "pass\n\ny\n"),
+    ("%time for x in y: f(x)\n", "pass\n"),
+    ("%time !ls\n", "pass\n"),
+    ("%time  f(x)  # timed\n", "pass;  f(x)  # timed\n"),
+    ("%%time?\nx = 1\n", "pass\nx = 1\n"),
+    ("%%!\nls 'x\n", "\n\n"),
+    ("%%time\n%%bash\nls 'x\n", "\n\n\n"),
+    ("%%time\n%%capture\n  !ls\n  x = 1\n", "pass\nif 1:\n  pass\n  x = 1\n"),
+    ("%%time\npip install x\n", "pass\n\n"),
+    ("%%time\n    x = 1\n", "if 1:\n    x = 1\n"),
+    ("%%time\n    # nothing\n", "pass\n    # nothing\n"),
+    ("  %%time\n  x = 1\n", "  pass\n  x = 1\n"),
+    ("\n  %%bash\n  ls 'x\n", "\n\n\n"),
+    ("pip install 'torch>2' x\n", "\n"),
+    ("\ncd ..\n", "\n\n"),
+    ("ls\n", "ls\n"),
+    ("time -= 1\n", "time -= 1\n"),
+    ("pipe install x\n", "pipe install x\n"),
+    ("pip install x\ny = 1\n", "pip install x\ny = 1\n"),
+    ("print 'old'\n", "print 'old'\n"),
+    (">>> x = 1\n>>> if x:\n...     !ls\n", "    x = 1\n    if x:\n        pass\n"),
+    ("In [10]: x = 1\n    ...: y = 2\n", "         x = 1\n         y = 2\n"),
+    ("...\nx >>= y\n", "...\nx >>= y\n"),
+]
+
+
+@pytest.mark.parametrize(("source", "masked"), MAGICS)
 def test_magics(source: str, masked: str) -> None:
     assert notebook.mask(source) == masked
     assert masked.count("\n") == source.count("\n")
+
+
+@pytest.mark.parametrize("line", ["%%time", "!ls", "%time x", "x?", "'", "x = (", ">>>", "pip x \\", "    ", "#"])
+@pytest.mark.timeout(60)  # Less than a second, unless a pattern tries everything.
+def test_long_cells(line: str) -> None:
+    long = f"{line}\n" * 20_000
+    for source in (long, line * 20_000 + "\n", "x" * 200_000 + "\n", "x = " + "'a' + " * 50_000 + "y\n"):
+        masked = notebook.mask(source)
+        assert masked.count("\n") == source.count("\n")
+
+
+def test_what_ipython_reads_is_read() -> None:
+    transformers = pytest.importorskip("IPython.core.inputtransformer2", reason="needs IPython to compare with")
+    read = 0
+    for source, _ in MAGICS:
+        try:
+            ast.parse(transformers.TransformerManager().transform_cell(source))
+        except SyntaxError:
+            continue
+        found = sources.decode("n.ipynb", json.dumps({"cells": [cell(source)]}).encode())
+        assert isinstance(found, Source)
+        ast.parse(found.text)
+        read += 1
+    assert read > len(MAGICS) * 3 // 4
+
+
+@pytest.mark.parametrize(
+    ("cells", "text", "first_lines"),
+    [
+        (["  %matplotlib inline\nx = 1"], "if 1:\n  pass\nx = 1\n", [2]),
+        (["a = 1", "\n  x = 1\n  y = 2", "b = 3"], "a = 1\nif 1:\n\n  x = 1\n  y = 2\nb = 3\n", [1, 3, 6]),
+        ([" !pip install \\\n  -q x", "\tx = 1"], "if 1:\n pass\n\nif 1:\n\tx = 1\n", [2, 5]),
+        (["    # first\n  x = 1"], "if 1:\n    # first\n  x = 1\n", [2]),
+        (["  # only this\n"], "  # only this\n", [1]),
+        (["  # first\nx = 1\n"], "  # first\nx = 1\n", [1]),
+        (["# first\n  x = 1\n"], "# first\n  x = 1\n", [1]),
+        (["  %%bash\n  ls"], "\n\n", [1]),
+        (["  %%time\nx = 1"], "if 1:\n  pass\nx = 1\n", [2]),
+        ([">>> x = 1"], "if 1:\n    x = 1\n", [2]),
+        (["await f()\nasync with x: pass"], "await f()\nasync with x: pass\n", [1]),
+    ],
+)
+def test_indented_cells(cells: list[str], text: str, first_lines: list[int]) -> None:
+    source = sources.decode("n.ipynb", json.dumps({"cells": [cell(code) for code in cells]}).encode())
+    assert isinstance(source, Source)
+    assert source.text == text
+    assert [part.first_line for part in source.cells] == first_lines
+    assert [source.place(line) for line in first_lines] == [(number, 1) for number in range(1, len(cells) + 1)]
+
+
+def test_findings_in_indented_cells_keep_their_columns(command: Command) -> None:
+    bug = ["x = torch.ones(3, requires_grad=True).exp()", "x.add_(1)", "x.sum().backward()"]
+    check = [
+        sys.executable,
+        "-m",
+        "gradlint",
+        "check",
+        "--isolated",
+        "--no-cache",
+        "--output-format",
+        "json",
+        "n.ipynb",
+    ]
+    for indent in ("", "    "):
+        code = "".join(f"{indent}{line}\n" for line in bug)
+        command.write({"n.ipynb": json.dumps({"cells": [cell("import torch"), cell(code), cell("y = 1")]})})
+        [found] = json.loads(subprocess.run(check, check=False, capture_output=True, text=True).stdout)
+        assert (found["name"], found["cell"]) == ("saved-tensor-mutated", 2)
+        assert found["location"] == {"row": 2, "column": len(indent) + 1}
+        assert found["end_location"] == {"row": 2, "column": len(indent) + 10}
+        assert [(link["cell"], link["location"]["row"]) for link in found["because"]] == [(2, 1), (2, 2), (2, 3)]
 
 
 @pytest.mark.parametrize(

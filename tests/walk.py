@@ -241,7 +241,7 @@ def tell(source: str, looks: Iterable[Look] = (), most_paths: int = MOST_PATHS) 
     """The paths that the shadow teller takes through `source` as a program."""
     file = File("program.py", source)
     program = Program([file])
-    choices = Choices({})
+    choices = Choices()
     by_line: dict[int, list[tuple[Look, cst.BaseExpression]]] = defaultdict(list)
     for look in looks:
         by_line[look.line].append((look, cst.parse_expression(look.expression)))

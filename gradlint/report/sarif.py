@@ -19,7 +19,6 @@ a region; the cell and the place in it are in its `properties.gradlint`, and the
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -33,7 +32,8 @@ from urllib.parse import quote
 import gradlint
 from gradlint.faults import FAULTS, INTERNAL
 from gradlint.page import Page
-from gradlint.report import Report
+from gradlint.report import Report, repository
+from gradlint.report.fingerprint import fingerprints
 from gradlint.rule import Because, Finding, Fix, Judgement, Verdict
 from gradlint.trace import Span
 
@@ -105,7 +105,7 @@ class _Run:
     def __init__(self, tool: str, report: Report, findings: Sequence[Finding]) -> None:
         self.tool = tool
         self.report = report
-        self.root = _root()
+        self.root = repository.root()
         self.rules = [_rule(code, name) for code, name in sorted({(f.code, f.name) for f in findings})]
         self.indices = {(rule["id"], rule["name"]): index for index, rule in enumerate(self.rules)}
         self.fingerprints = _fingerprints(report, findings)
@@ -258,20 +258,10 @@ class _Run:
             os.fsencode(path)
         except UnicodeEncodeError:
             path = path.encode("utf-8", "replace").decode()
-        full = os.path.abspath(path)
-        for candidate in (full, os.path.realpath(full) if os.path.exists(full) else full):
-            if candidate == self.root:
-                return {"uri": ".", "uriBaseId": ROOT}
-            if candidate.startswith(os.path.join(self.root, "")):
-                inside = candidate[len(os.path.join(self.root, "")) :].replace(os.sep, "/")
-                return {"uri": quote(os.fsencode(inside)), "uriBaseId": ROOT}
-        return {"uri": Path(full).as_uri()}
-
-
-def _root() -> str:
-    """The repository that the run is in, whose root is where GitHub looks from; else the working folder."""
-    here = Path.cwd()
-    return str(next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here))
+        inside = repository.inside(path, self.root)
+        if inside is None:
+            return {"uri": Path(os.path.abspath(path)).as_uri()}
+        return {"uri": quote(os.fsencode(inside)), "uriBaseId": ROOT}
 
 
 def _folder(path: str) -> str:
@@ -343,11 +333,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  # what was measured may be anyth
 def _fingerprints(report: Report, findings: Sequence[Finding]) -> list[dict[str, str]]:
     """What tells each finding from the others for as long as its line is the same, wherever the line stands.
 
-    `gradlint/v1` is the rule, the line without its spaces, and which one of this kind it is in its file.  GitHub reads
-    `primaryLocationLineHash` alone.  Its upload action computes that too, and complains of any other value.  Only
-    where a location has no line, as in notebooks, it has none to compare.
+    `gradlint/v1` is our own.  GitHub reads `primaryLocationLineHash` alone.  Its upload action computes that too, and
+    complains of any other value.  Only where a location has no line, as in notebooks, it has none to compare.
     """
-    lines = {path: source.text.split("\n") for path, source in report.sources.items()}
     wanted: dict[str, set[int]] = {}
     for finding in findings:
         wanted.setdefault(finding.span.path, set()).add(finding.span.line)
@@ -356,15 +344,9 @@ def _fingerprints(report: Report, findings: Sequence[Finding]) -> list[dict[str,
         for path, source in report.sources.items()
         if path in wanted and not source.cells
     }
-    seen: Counter[tuple[str, str]] = Counter()
     found = []
-    for finding in findings:
+    for finding, own in zip(findings, fingerprints(report, findings), strict=True):
         path, number = finding.span.path, finding.span.line
-        text = lines.get(path, [])
-        line = "".join(text[number - 1].split()) if 0 < number <= len(text) else ""
-        digest = hashlib.sha256(f"{finding.code}\n{line}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        seen[path, digest] += 1
-        own = f"{digest}:{seen[path, digest]}"
         prints = {"gradlint/v1": own}
         if path in report.sources and report.sources[path].cells:
             prints["primaryLocationLineHash"] = own

@@ -16,7 +16,7 @@ from lsprotocol.types import (
     WorkspaceEdit,
 )
 
-from gradlint import suppress
+from gradlint import fixes, suppress
 from gradlint.faults import FAULTS
 from gradlint.rule import Edit, Finding
 from gradlint.server.buffers import Buffer
@@ -41,10 +41,20 @@ def offered(
     """The actions for the findings that a range touches.  `told` is what is told of the document."""
     only = params.context.only
     found: list[CodeAction] = []
+    source = project.source(buffer.path)
+    if source is None:
+        return found
     if _wants(only, CodeActionKind.QuickFix.value):
         for finding, diagnostic in told:
             if _touches(diagnostic, params):
-                found += _about(project, buffer, uri, finding, diagnostic)
+                found += _about(project, buffer, uri, source, finding, diagnostic)
+        for name in dict.fromkeys(finding.name for finding, diagnostic in told if _touches(diagnostic, params)):
+            found += _all_of(buffer, source, name, project.told(buffer.path))
+    kind = NOTEBOOK_FIX_ALL_KIND if source.cells else FIX_ALL_KIND
+    if _wants(only, kind) and (edits := fixes.fix_all(project.told(buffer.path), source)):
+        found.append(
+            CodeAction("Fix all that can be fixed safely (gradlint)", kind, edit=workspace_edit(buffer, edits))
+        )
     return found
 
 
@@ -60,20 +70,31 @@ def _touches(diagnostic: Diagnostic, params: CodeActionParams) -> bool:
 
 
 def _about(
-    project: Project, buffer: Buffer, uri: str, finding: Finding, diagnostic: Diagnostic
+    project: Project, buffer: Buffer, uri: str, source: Source, finding: Finding, diagnostic: Diagnostic
 ) -> Iterator[CodeAction]:
     kind, name = CodeActionKind.QuickFix, finding.name
+    repair = fixes.fix(finding, source)
+    if repair is not None:
+        edit = workspace_edit(buffer, repair.edits)
+        title = repair.message if repair.safe else f"{repair.message} (changes what the program does)"
+        yield CodeAction(title, kind, [diagnostic], is_preferred=repair.safe, edit=edit)
     if name not in _FAULTS:
-        source = project.source(finding.span.path)
-        allowed = allow(project, source, finding) if source is not None else None
+        allowed = allow(project, source, finding)
         if allowed is not None:
-            edit = workspace_edit(buffer, [allowed])
-            yield CodeAction(f"Allow {name} here", kind, [diagnostic], edit=edit)
+            yield CodeAction(f"Allow {name} here", kind, [diagnostic], edit=workspace_edit(buffer, [allowed]))
     title = f"Explain {name}"
     yield CodeAction(title, kind, [diagnostic], command=Command(title, EXPLAIN, arguments=[name]))
     if name not in _FAULTS:
         title = f"Confirm {name} by running the program"
         yield CodeAction(title, kind, [diagnostic], command=Command(title, CONFIRM, arguments=[uri, diagnostic.data]))
+
+
+def _all_of(buffer: Buffer, source: Source, name: str, findings: Sequence[Finding]) -> Iterator[CodeAction]:
+    """One action for all findings of one rule, where more than one can be repaired."""
+    mine = [finding for finding in findings if finding.name == name]
+    if sum(fixes.fix(finding, source) is not None for finding in mine) > 1:
+        edit = workspace_edit(buffer, fixes.fix_all(mine, source, unsafe=True))
+        yield CodeAction(f"Fix all {name} in this file", CodeActionKind.QuickFix, edit=edit)
 
 
 def allow(project: Project, source: Source, finding: Finding) -> Edit | None:
@@ -115,6 +136,8 @@ def workspace_edit(buffer: Buffer, edits: Sequence[Edit]) -> WorkspaceEdit:
     return WorkspaceEdit(changes=changes)
 
 
-def fix_all(project: Project, buffer: Buffer, findings: Sequence[Finding]) -> WorkspaceEdit | None:
-    """All safe fixes of what is open."""
-    return None
+def fix_all(project: Project, buffer: Buffer) -> WorkspaceEdit | None:
+    """All safe fixes of what is open, None where there is none."""
+    source = project.source(buffer.path)
+    edits = fixes.fix_all(project.told(buffer.path), source) if source is not None else ()
+    return workspace_edit(buffer, edits) if edits else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from lsprotocol.types import Location, NotebookCell, NotebookCellKind, Position, Range
@@ -86,9 +87,10 @@ class Notebook:
 
     def source(self) -> Source | Finding:
         """The code cells, joined."""
-        return sources.checked(self._source())
+        return sources.checked(self._joined)
 
-    def _source(self) -> Source:
+    @cached_property
+    def _joined(self) -> Source:
         text, cells = notebook.joined(
             (number, self.texts[cell.document].value)
             for number, cell in enumerate(self.cells, 1)
@@ -105,7 +107,7 @@ class Notebook:
 
     def location(self, span: Span) -> Location:
         """In the cell that it begins in."""
-        number, line = self._source().place(span.line)
+        number, line = self._joined.place(span.line)
         if number is None:
             # Of the notebook as a whole: its first cell shows it.
             uri = next((uri for uri, _ in self.parts()), self.uri)
@@ -118,7 +120,7 @@ class Notebook:
         """In the joined text."""
         numbers = {cell.document: number for number, cell in enumerate(self.cells, 1)}
         line, column = self.texts[uri].place(position)
-        for cell in self._source().cells:
+        for cell in self._joined.cells:
             if cell.number == numbers.get(uri):
                 return cell.first_line + line - 1, column
         return 0, 0

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from gradlint.rule import Because, Finding, Verdict
 from gradlint.server import diagnostics
+from gradlint.server.buffers import Buffer
 from gradlint.server.project import Project
 from gradlint.server.verdicts import Verdicts
+from gradlint.shadow.look import Fact, State
 
 
 def findings(here: Sequence[Finding], verdicts: Verdicts, project: Project) -> str:
@@ -38,6 +40,24 @@ def _link(finding: Finding, link: Because) -> str:
     else:
         place = f"line {line}"
     return f"{link.text} ({place})"
+
+
+def states(known: Sequence[State], buffer: Buffer) -> str:
+    """What a tensor is, each time that the program comes by, as Markdown."""
+    lines = [" · ".join(_fact(fact, buffer) for fact in state) for state in known]
+    if len(lines) < 2:
+        return "".join(lines)
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def _fact(fact: Fact, buffer: Buffer) -> str:
+    span = fact.span
+    if span is None:
+        return fact.text
+    if span.path != buffer.path:
+        return f"{fact.text}, [{os.path.basename(span.path)}:{span.line}]({diagnostics.uri_of(span.path)}#L{span.line})"
+    # In a notebook this is the line of its cell.
+    return f"{fact.text}, line {buffer.location(span).range.start.line + 1}"
 
 
 def count(title: str, inside: Sequence[Finding], verdicts: Verdicts, project: Project) -> str:

@@ -14,12 +14,15 @@ from typing import Any
 
 from lsprotocol import types
 from pygls import uris
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.protocol.language_server import lsp_method
 
 import gradlint
 from gradlint.rule import Finding
+from gradlint.rules import rules
+from gradlint.selection import Catalog, Unknown
 from gradlint.server import actions, confirming, diagnostics, hover
 from gradlint.server.buffers import Buffer, Document, Notebook
 from gradlint.server.project import Host, Project
@@ -74,6 +77,15 @@ class _Protocol(LanguageServerProtocol):
 
     _server: Server
 
+    def structure_message(self, data: dict[str, Any]) -> Any:  # noqa: ANN401  # pygls does not say what it makes
+        """As pygls does it, but a request that makes no sense has an answer too: the client waits for one."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "method" in data and "id" in data:
+                self._send_response(data["id"], error=error.to_response_error())
+            raise
+
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
         self._server.opened(params.text_document)
@@ -114,7 +126,8 @@ class _Shown:
     path: str
     pulled: bool
     """Whether the client asks for its findings."""
-    digest: str = ""
+    published: tuple[int | None, str] = None, ""
+    """The version that was last told of, and what was told."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -141,6 +154,7 @@ class Server(LanguageServer):
         """By folder; '' for what is in none."""
         self.shown: dict[str, _Shown] = {}
         """By the URI of the document or cell."""
+        self._reports: dict[str, tuple[tuple[int, int], list[tuple[str, list[types.Diagnostic], str]]]] = {}
         self._pulls = self._pulls_cells = False
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -238,6 +252,8 @@ class Server(LanguageServer):
 
     def opened(self, item: types.TextDocumentItem) -> None:
         """A text document was opened."""
+        if item.language_id != PYTHON:
+            return
         path = _path(item.uri)
         self._take(Document(item.uri, path, item.version, Text(item.text, self._encoding)))
 
@@ -379,10 +395,12 @@ class Server(LanguageServer):
             return
         for uri, items in self._told(project, path).items():
             shown = self.shown.get(uri)
-            if shown is not None and not shown.pulled and (digest := _digest(items)) != shown.digest:
-                shown.digest = digest
-                # A cell has a version of its own, which is not followed.
-                version = buffer.version if isinstance(buffer, Document) else None
+            if shown is None or shown.pulled:
+                continue
+            # A cell has a version of its own, which is not followed.
+            version = buffer.version if isinstance(buffer, Document) else None
+            if (published := (version, _digest(items))) != shown.published:
+                shown.published = published
                 self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, items, version))
 
     def _refresh(self) -> None:
@@ -425,8 +443,7 @@ class Server(LanguageServer):
                     # Cells that are not open have no address.
                     continue
                 version = buffer.version if buffer is not None else None
-                for uri, items in self._told(project, path).items():
-                    digest = _digest(items)
+                for uri, items, digest in self._report(project, path):
                     if before.pop(uri, None) == digest:
                         reports.append(types.WorkspaceUnchangedDocumentDiagnosticReport(uri, digest, version))
                     else:
@@ -437,6 +454,15 @@ class Server(LanguageServer):
         gone = [uri for uri in before if uri not in self.shown]
         reports += [types.WorkspaceFullDocumentDiagnosticReport(uri, [], None, result_id="") for uri in gone]
         return types.WorkspaceDiagnosticReport(reports)
+
+    def _report(self, project: Project, path: str) -> list[tuple[str, list[types.Diagnostic], str]]:
+        """What is told of a file, which a client that watches all files asks for every few seconds."""
+        edition = project.edition(path)
+        known = self._reports.get(path)
+        if known is None or known[0] != edition:
+            told = self._told(project, path)
+            known = self._reports[path] = edition, [(uri, items, _digest(items)) for uri, items in told.items()]
+        return known[1]
 
     # What can be asked of a place
 
@@ -452,7 +478,7 @@ class Server(LanguageServer):
         if here:
             text = hover.findings(here, self.verdicts, shown.project)
         elif self.settings.hover_tensors:
-            text = await shown.project.look(shown.path, line, column)
+            text = hover.states(await shown.project.look(shown.path, line, column), buffer)
         else:
             text = ""
         if not text:
@@ -491,14 +517,16 @@ class Server(LanguageServer):
     # Commands
 
     async def explain(self, name: str) -> str:
-        """Show a rule's page; its Markdown."""
-        page = diagnostics.page(name)
-        if page is None:
+        """Show a rule's page, by its name or code; its Markdown."""
+        try:
+            page = Catalog(tuple(rule.page for rule in rules())).page(name)
+        except Unknown as error:
+            self.warn(str(error))
             return ""
         window = self.client_capabilities.window
         if window is not None and window.show_document is not None and window.show_document.support:
             with contextlib.suppress(Exception):
-                await self.window_show_document_async(types.ShowDocumentParams(diagnostics.page_uri(name)))
+                await self.window_show_document_async(types.ShowDocumentParams(diagnostics.page_uri(page.name)))
         return page.text
 
     async def confirm(self, uri: str, data: dict[str, Any]) -> str:
@@ -522,6 +550,7 @@ class Server(LanguageServer):
                 self.warn(str(error))
                 return ""
         self.verdicts.keep(project, finding, told)
+        self._reports.clear()
         self._changed(frozenset(project.buffers))
         self._show(types.MessageType.Info, f"{finding.name}: {told.verdict.value}: {told.reason}")
         return told.verdict.value
@@ -532,8 +561,8 @@ class Server(LanguageServer):
         buffer = shown.project.buffers.get(shown.path) if shown is not None else None
         if shown is None or buffer is None:
             return
-        findings = await shown.project.findings(shown.path)
-        edit = actions.fix_all(shown.project, buffer, findings)
+        await shown.project.findings(shown.path)
+        edit = actions.fix_all(shown.project, buffer)
         if edit is not None:
             await self.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, "Fix all (gradlint)"))
 

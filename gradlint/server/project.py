@@ -11,10 +11,13 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from gradlint import run, sources, suppress
+from gradlint.cache import Asked
 from gradlint.config import ConfigError
 from gradlint.faults import internal
 from gradlint.imports import Imports
@@ -23,7 +26,8 @@ from gradlint.rule import Finding
 from gradlint.selection import Unknown
 from gradlint.server.buffers import Buffer
 from gradlint.server.landmarks import Landmark
-from gradlint.server.worker import MOST_FILES, Died, Drop, Put, Scan, Worker
+from gradlint.server.worker import MOST_FILES, Died, Drop, Put, Save, Scan, Scanned, Worker
+from gradlint.shadow.look import State
 from gradlint.sources import Source
 
 _IDLE = 0.3
@@ -39,6 +43,10 @@ class Host:
     """Show the user something that is to be mended."""
     changed: Callable[[frozenset[str]], None]
     """What is told of these paths may be another than was told last."""
+
+
+Stamp = tuple[tuple[int, int], ...]
+"""When the files that may hold a configuration were written, and their sizes."""
 
 
 @dataclass
@@ -63,13 +71,17 @@ class Project:
         """What has changed on disk."""
         self._stale: dict[str, int] = {}
         """What must be linted, each with the number of the change that made it so."""
-        self._outcomes: dict[str, Outcome] = {}
         self._uses: dict[str, frozenset[str]] = {}
-        """The files that a file imports, and those that they import."""
+        """The files that what came of a file depends on: itself, those that it imports, and those that they import."""
+        self._meant: dict[str, Asked] = {}
+        """What the imports of each file meant when something last depended on them."""
         self._found: dict[str, dict[str, tuple[Finding, ...]]] = {}
         """The findings by the path that they are in, then by the file whose entries showed them."""
         self._unreadable: dict[str, Finding] = {}
-        self._wanted: dict[str, run.Wanted] = {}
+        self._wanted: dict[str, tuple[run.Wanted, Stamp]] = {}
+        self._configured = 0
+        self._complaint = -1, ""
+        self._told: Counter[str] = Counter()
         self._asking = 0
         self._turn = asyncio.Lock()
         self._survey: asyncio.Task[None] | None = None
@@ -100,12 +112,21 @@ class Project:
         """A file was written, made or removed."""
         if path in self.buffers:
             return
+        known = path in self._paths
+        there = self.folder is not None and sources.found_in(
+            self.folder, path, self.wanted(os.path.join(self.folder, "")).settings.excludes()
+        )
+        if not known and not there:
+            return
+        # At once, for what other files import depends on which files there are.
+        (self._paths.add if there else self._paths.discard)(path)
         self._unread.add(path)
-        self._changed(path, moved=(path in self._paths) != os.path.isfile(path))
+        self._changed(path, moved=known != there)
 
     def reconfigure(self) -> None:
         """The configuration has changed; which files there are may have too."""
         self._wanted.clear()
+        self._configured += 1
         self._taught = 0
         self.host.changed(frozenset(self.buffers))
         self._resume()
@@ -141,6 +162,10 @@ class Project:
             allowed = suppress.read(source, wanted.catalog.meant)
         return [finding for finding in found if wanted.tells(finding, allowed)]
 
+    def edition(self, path: str) -> tuple[int, int]:
+        """What is another whenever what is told of `path` may be."""
+        return self._configured, self._told[path]
+
     def source(self, path: str) -> Source | None:
         """The text at `path`, open or on disk."""
         buffer = self.buffers.get(path)
@@ -151,11 +176,11 @@ class Project:
         """The files in which something is or was told, and those that are open."""
         return sorted({path for path, found in self._found.items() if found} | {*self.buffers})
 
-    async def look(self, path: str, line: int, column: int) -> str:
+    async def look(self, path: str, line: int, column: int) -> list[State]:
         """What is known of the tensor that is named at a place."""
         with self._asked():
             await self._teach()
-            return await self.worker.look(path, line, column) if path not in self._unreadable else ""
+            return await self.worker.look(path, line, column) if path not in self._unreadable else []
 
     async def find(self, path: str) -> list[Landmark]:
         """The training loops and modules in the open file at `path`."""
@@ -166,15 +191,26 @@ class Project:
     def wanted(self, path: str) -> run.Wanted:
         """What the configuration of the file at `path` wants to be told."""
         folder = os.path.dirname(path)
-        wanted = self._wanted.get(folder)
-        if wanted is None:
-            try:
-                wanted = run.wanted_by(run.Request([path]))
-            except (ConfigError, Unknown) as error:
-                self.host.warn(f"{error}; until it is mended, the default configuration is in force")
-                wanted = run.wanted_by(run.Request([path], isolated=True))
-            self._wanted[folder] = wanted
+        known = self._wanted.get(folder)
+        if known is not None and known[1] == _stamp(folder):
+            return known[0]
+        try:
+            wanted = run.wanted_by(run.Request([path]))
+        except (ConfigError, Unknown) as error:
+            self._complain(f"{error}; until it is mended, the default configuration is in force")
+            wanted = run.wanted_by(run.Request([path], isolated=True))
+        self._wanted[folder] = wanted, _stamp(folder)
+        if known is not None:
+            # Not every client says that a file has changed.
+            self._configured += 1
+            self._taught = 0
         return wanted
+
+    def _complain(self, problem: str) -> None:
+        """Each folder of a project meets the same problem: it is told once."""
+        if self._complaint != (self._configured, problem):
+            self._complaint = self._configured, problem
+            self.host.warn(problem)
 
     # How it comes to be known
 
@@ -211,6 +247,8 @@ class Project:
             return
         if not self._stale:
             self.surveyed.set()
+            with contextlib.suppress(Died):
+                await self.worker.tell(Save())
 
     async def _settle(self, path: str, asked: str = "") -> None:
         """Lint the file at `path` until what came of it is of its last text; who asked about a path is told anyway."""
@@ -228,19 +266,21 @@ class Project:
                 outcome = Outcome((internal(path, str(error)),), {})
             if self._stale.get(path) == number:
                 del self._stale[path]
-                self._keep(path, outcome, asked)
+                for (importer, dotted, dots), meant in outcome.asked.items():
+                    self._meant.setdefault(importer, {})[dotted, dots] = meant
+                self._keep(path, outcome.findings, frozenset({path, *outcome.asked.values()}) - {""}, asked)
 
-    def _keep(self, path: str, outcome: Outcome, asked: str = "") -> None:
+    def _keep(self, path: str, found: Sequence[Finding], uses: frozenset[str], asked: str = "") -> None:
         before = {target: found[path] for target, found in self._found.items() if path in found}
         after: dict[str, tuple[Finding, ...]] = {}
-        for finding in outcome.findings:
+        for finding in found:
             after[finding.span.path] = (*after.get(finding.span.path, ()), finding)
         for target in before.keys() - after.keys():
             del self._found[target][path]
         for target, findings in after.items():
             self._found.setdefault(target, {})[path] = findings
-        self._outcomes[path] = replace(outcome, findings=())
-        self._uses[path] = frozenset(outcome.asked.values()) - {""}
+        self._uses[path] = uses
+        self._told.update(before.keys() | after.keys())
         others = {target for target in before.keys() | after.keys() if before.get(target) != after.get(target)}
         if others - {asked}:
             self.host.changed(frozenset(others - {asked}))
@@ -252,6 +292,7 @@ class Project:
     def _changed(self, path: str, *, moved: bool) -> None:
         number = next(self._numbers)
         self._stale[path] = number
+        self._told[path] += 1
         self.surveyed.clear()
         for user, used in self._uses.items():
             if path in used:
@@ -263,9 +304,12 @@ class Project:
     def _misled(self) -> Iterable[str]:
         """The files whose imports mean other files than they did."""
         imports = self._imports = Imports(self._paths)
-        for path, outcome in self._outcomes.items():
-            if any(imports.find(question) != found for question, found in outcome.asked.items()):
-                yield path
+        misled = {
+            importer
+            for importer, asked in self._meant.items()
+            if any(imports.find((importer, *question)) != found for question, found in asked.items())
+        }
+        return [path for path, used in self._uses.items() if not misled.isdisjoint(used)]
 
     async def _teach(self) -> None:
         """Have the process know the files as they are."""
@@ -292,26 +336,32 @@ class Project:
             self._paths = {*self.buffers}
             return
         excludes = self.wanted(os.path.join(self.folder, "")).settings.excludes()
-        found = await self.worker.scan(Scan(self.folder, excludes, frozenset(self.buffers)))
-        if found is None:
+        scanned = await self.worker.scan(Scan(self.folder, excludes, frozenset(self.buffers)))
+        if scanned is None:
             self.host.log(f"{self.folder} holds more than {MOST_FILES:,} files: only what is open is linted")
-            found = []
+            scanned = Scanned([], {}, {})
         else:
-            self.host.log(f"{self.folder}: {len(found)} files")
-        number = next(self._numbers)
-        before, self._paths = self._paths, {*found, *self.buffers}
+            self.host.log(f"{self.folder}: {len(scanned.paths)} files, {len(scanned.known)} known from earlier runs")
+        before, self._paths = self._paths, {*scanned.paths, *self.buffers}
         for path in before - self._paths:
-            self._keep(path, Outcome((), {}))
+            self._keep(path, (), frozenset())
             self._stale.pop(path, None)
+        for path, asked in scanned.asked.items():
+            self._meant.setdefault(path, {}).update(asked)
+        number = next(self._numbers)
         for path in self._paths - before:
-            self._stale.setdefault(path, number)
+            if path in scanned.known:
+                self._keep(path, *scanned.known[path])
+            else:
+                self._stale.setdefault(path, number)
         self._stale.update(dict.fromkeys(self._misled(), number))
 
     async def _read(self, path: str) -> None:
-        if await self.worker.read(path):
-            self._paths.add(path)
-        else:
+        if path not in self._paths:
+            await self.worker.tell(Drop(path))
+        elif not await self.worker.read(path):
             self._paths.discard(path)
+            self._stale.update(dict.fromkeys(self._misled(), next(self._numbers)))
 
     async def _tell(self, path: str, buffer: Buffer) -> None:
         source = buffer.source()
@@ -321,3 +371,12 @@ class Project:
         else:
             self._unreadable[path] = source
             await self.worker.tell(Drop(path))
+
+
+def _stamp(folder: str) -> Stamp:
+    stamps = []
+    for place in (Path(folder), *Path(folder).parents):
+        with contextlib.suppress(OSError):
+            stat = os.stat(place / "pyproject.toml")
+            stamps.append((stat.st_mtime_ns, stat.st_size))
+    return tuple(stamps)

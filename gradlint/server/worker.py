@@ -20,8 +20,11 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
+    from gradlint.cache import Asked, Cache
     from gradlint.outcome import Outcome
+    from gradlint.rule import Finding
     from gradlint.server.landmarks import Landmark
+    from gradlint.shadow.look import State
     from gradlint.sources import Excludes, Source
 
 _GRACE = 1.0
@@ -52,11 +55,27 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Read the files under a folder; answers with their paths, or None for too many.  What is open is not read."""
+    """Read the files under a folder, but for what is open; answers with Scanned, or None where they are too many."""
 
     folder: str
     excludes: Excludes
     open: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The files under a folder, and what earlier runs have found in them."""
+
+    paths: list[str]
+    known: dict[str, tuple[tuple[Finding, ...], frozenset[str]]]
+    """By path, the findings of an outcome and the files that it depends on."""
+    asked: dict[str, Asked]
+    """What the imports of these files mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Keep what was found for later runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +94,7 @@ class Lint:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Answers with what is known of the tensor that is named at a place, '' for nothing."""
+    """Answers with what is known of the tensor that is named at a place."""
 
     path: str
     line: int
@@ -89,7 +108,7 @@ class Find:
     path: str
 
 
-Question = Put | Drop | Scan | Read | Lint | Look | Find
+Question = Put | Drop | Scan | Save | Read | Lint | Look | Find
 
 
 class Worker:
@@ -107,23 +126,23 @@ class Worker:
         """What comes of the file at `path`.  Raises Died."""
         return cast("Outcome", await self._ask(Lint(path)))
 
-    async def scan(self, scan: Scan) -> list[str] | None:
-        """The paths that were read.  Raises Died."""
-        return cast("list[str] | None", await self._ask(scan))
+    async def scan(self, scan: Scan) -> Scanned | None:
+        """The files of a folder, None where they are too many.  Raises Died."""
+        return cast("Scanned | None", await self._ask(scan))
 
     async def read(self, path: str) -> bool:
         """Whether there is something to lint at `path`.  Raises Died."""
         return cast("bool", await self._ask(Read(path)))
 
-    async def look(self, path: str, line: int, column: int) -> str:
+    async def look(self, path: str, line: int, column: int) -> list[State]:
         """What is known of a tensor.  Raises Died."""
-        return cast("str", await self._ask(Look(path, line, column)))
+        return cast("list[State]", await self._ask(Look(path, line, column)))
 
     async def find(self, path: str) -> list[Landmark]:
         """The training loops and modules of a file.  Raises Died."""
         return cast("list[Landmark]", await self._ask(Find(path)))
 
-    async def tell(self, fact: Put | Drop) -> None:
+    async def tell(self, fact: Put | Drop | Save) -> None:
         """Change what the process knows.  Raises Died."""
         await self._ask(fact)
 
@@ -243,6 +262,9 @@ class _Analysis:
         self.pipe = pipe
         self.parent = cast("BaseProcess", multiprocessing.parent_process()).sentinel
         self.linter = Linter((), rules())
+        self.cache: Cache | None = None
+        self.changed: set[str] = set()
+        """The files that are not as the cache was told that they are."""
 
     def serve(self) -> None:
         """Answer until the server is gone."""
@@ -268,35 +290,60 @@ class _Analysis:
         return self.pipe.poll()
 
     def _put(self, question: Put) -> None:
+        self.changed.add(question.source.path)
         self.linter.update(question.source)
 
     def _drop(self, question: Drop) -> None:
+        self.changed.add(question.path)
         if question.path in self.linter.program.files:
             self.linter.remove(question.path)
 
-    def _scan(self, question: Scan) -> Sequence[str] | None:
+    def _scan(self, question: Scan) -> Scanned | None:
         from gradlint import sources
+        from gradlint.cache import Cache
 
         files, _ = sources.find([question.folder], question.excludes)
         if len(files) > MOST_FILES:
             return None
-        return [file for file in files if file not in question.open and self._read(Read(file))]
+        read = [source for file in files if file not in question.open for source in [sources.read(file)]]
+        found = [source for source in read if isinstance(source, sources.Source)]
+        for source in found:
+            self.linter.update(source)
+        self.changed.clear()
+        self.cache = Cache(found, [rule.name for rule in self.linter.rules])
+        outcomes = {source.path: self.cache.get(source.path) for source in found}
+        known = {p: (one.findings, self.cache.read(p)) for p, one in outcomes.items() if one is not None}
+        return Scanned([source.path for source in found], known, self.cache.asked())
+
+    def _save(self, _: Save) -> None:
+        if self.cache is not None:
+            self.cache.save()
 
     def _read(self, question: Read) -> bool:
         from gradlint import sources
 
         source = sources.read(question.path)
         if isinstance(source, sources.Source):
-            self.linter.update(source)
+            self._put(Put(source))
             return True
         self._drop(Drop(question.path))
         return False
 
     def _lint(self, question: Lint) -> Outcome:
-        return self.linter.file(question.path, self._stopped)
+        outcome = self.linter.file(question.path, self._stopped)
+        if self.cache is not None and self.changed.isdisjoint({question.path, *outcome.asked.values()}):
+            self.cache.put(question.path, outcome)
+        return outcome
 
-    def _look(self, question: Look) -> str:
-        return ""
+    def _look(self, question: Look) -> list[State]:
+        from gradlint.lint import Stopped
+        from gradlint.shadow.look import look
+
+        def stop() -> None:
+            if self._stopped():
+                raise Stopped
+
+        return look(self.linter.program, question.path, question.line, question.column, stop)
 
     def _find(self, question: Find) -> Sequence[Landmark]:
         from gradlint.server import landmarks
@@ -307,6 +354,7 @@ class _Analysis:
         Put: _put,
         Drop: _drop,
         Scan: _scan,
+        Save: _save,
         Read: _read,
         Lint: _lint,
         Look: _look,

@@ -126,9 +126,10 @@ class Autograd:
     def cuts_of(self, values: Iterable[Value]) -> tuple[Cut, ...]:
         found: dict[int, Cut] = {}
         for value in values:
-            for cut in getattr(value, "cuts", ()):
-                found[id(cut)] = cut
-        return tuple(found.values())[:_MOST_CUTS]
+            if cuts := getattr(value, "cuts", None):
+                for cut in cuts:
+                    found[id(cut)] = cut
+        return tuple(found.values())[:_MOST_CUTS] if found else ()
 
     def operation(
         self,

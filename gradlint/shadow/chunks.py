@@ -24,7 +24,21 @@ if TYPE_CHECKING:
 class Chunk:
     """One top-level statement (or several that share a line), or the body of a method of a class."""
 
-    __slots__ = ("__dict__", "binds", "imports", "inner", "kind", "line", "methods", "outline", "path", "text")
+    __slots__ = (
+        "__dict__",
+        "alive",
+        "binds",
+        "counts",
+        "gaps",
+        "imports",
+        "inner",
+        "kind",
+        "line",
+        "methods",
+        "outline",
+        "path",
+        "text",
+    )
 
     def __init__(self, path: str, line: int, text: str, kind: str, binds: tuple[str, ...] = ()) -> None:
         self.path = path
@@ -41,8 +55,14 @@ class Chunk:
         """What it imports: dots, module, name ('*' for all names, '' for the module itself), and what that binds."""
         self.inner: list[Chunk | None] = []
         """The body of each method of a 'class', in order; None where it stands in the outline."""
+        self.gaps: list[tuple[int, int]] = []
+        """Where the outline leaves lines out: after which of its lines, and how many."""
         self.methods: dict[str, str] = {}
         """The text of each method of a 'class'."""
+        self.counts: dict[str, int] = {}
+        """How often the text names each attribute that was asked about, other than to set it."""
+        self.alive = True
+        """It is a part of what its file is now."""
 
     @property
     def defines(self) -> str:
@@ -80,6 +100,66 @@ class Chunk:
         return {}
 
     @cached_property
+    def constants(self) -> dict[int, object]:
+        """The values of its literals, by the `id` of the node."""
+        return {}
+
+    @cached_property
+    def generators(self) -> dict[int, bool]:
+        """Whether each of its functions is a generator, by the `id` of the node."""
+        return {}
+
+    def yields(self, function: cst.FunctionDef) -> bool:
+        """Whether a function is a generator."""
+        known = self.generators.get(id(function))
+        if known is None:
+            known = self.generators[id(function)] = "yield" in self.outline and _yields(function)
+        return known
+
+    def mentions(self, attribute: str) -> int:
+        """How often the text names `attribute` other than to set it."""
+        known = self.counts.get(attribute)
+        if known is None:
+            known = self.counts[attribute] = _mentions(self.text, attribute)
+        return known
+
+    def line_of(self, line: int) -> int:
+        """The line of the file for a line of the outline."""
+        return self.line - 1 + line + sum(left_out for after, left_out in self.gaps if line > after)
+
+    def move(self, to: Chunk) -> None:
+        """Stand where `to` stands, which has the same text."""
+        self.line = to.line
+        for mine, other in zip(self.inner, to.inner, strict=True):
+            if mine is not None and other is not None:
+                mine.line = other.line
+
+    def goes_on_as(self, new: Chunk) -> bool:
+        """Take over what differs in `new`, where that is nothing but bodies of methods; else False."""
+        if self.outline != new.outline or [one is None for one in self.inner] != [one is None for one in new.inner]:
+            return False
+        if any(_mentions(new.text, attribute) != count for attribute, count in self.counts.items()):
+            return False
+        for at, (old, one) in enumerate(zip(self.inner, new.inner, strict=True)):
+            if old is not None and one is not None:
+                if old.text == one.text:
+                    old.line = one.line
+                else:
+                    old.alive = False
+                    self.inner[at] = one
+        self.line, self.text, self.methods = new.line, new.text, new.methods
+        self.imports, self.gaps = new.imports, new.gaps
+        vars(self).pop("deferred", None)
+        return True
+
+    def end(self) -> None:
+        """Be no part of the file any more."""
+        self.alive = False
+        for one in self.inner:
+            if one is not None:
+                one.alive = False
+
+    @cached_property
     def positions(self) -> dict[cst.CSTNode, object]:
         # Only files with a finding come here: this costs twice the parse.
         wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
@@ -90,6 +170,21 @@ class Chunk:
         if found is None:
             found = self.sites[id(node)] = ShadowSite(self, node)
         return found
+
+
+def _mentions(text: str, attribute: str) -> int:
+    return len(re.findall(rf"\b{re.escape(attribute)}\b(?!\s*=[^=])", text))
+
+
+def _yields(function: cst.FunctionDef) -> bool:
+    todo: list[cst.CSTNode] = [function.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, cst.Yield):
+            return True
+        if not isinstance(node, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+            todo.extend(node.children)
+    return False
 
 
 def _block(node: cst.CSTNode | None) -> Sequence[cst.CSTNode]:
@@ -111,8 +206,8 @@ class ShadowSite(Site):
     def span(self) -> Span:
         place = self.chunk.positions[self.node]
         start, end = place.start, place.end  # type: ignore[attr-defined]
-        above = self.chunk.line - 1
-        return Span(self.chunk.path, start.line + above, start.column + 1, end.line + above, end.column + 1)
+        line_of = self.chunk.line_of
+        return Span(self.chunk.path, line_of(start.line), start.column + 1, line_of(end.line), end.column + 1)
 
 
 class TooDeep(ValueError):
@@ -123,8 +218,12 @@ class TooDeep(ValueError):
         self.line = line
 
 
-def chunks(path: str, text: str) -> list[Chunk]:
-    """The top-level statements of `text`, in order.  Raises TooDeep, and what `ast.parse` raises."""
+def chunks(path: str, text: str, before: Sequence[Chunk] = ()) -> list[Chunk]:
+    """The top-level statements of `text`, in order.  Raises TooDeep, and what `ast.parse` raises.
+
+    `before` are those of an earlier text of the file.  Each whose text is the same stays the same chunk, with all that
+    was parsed of it, so that an edit costs what it changed; the others end.
+    """
     depth = _deepest_nesting(text)
     if depth is not None:
         raise TooDeep(depth)
@@ -159,7 +258,30 @@ def chunks(path: str, text: str) -> list[Chunk]:
         last_end = max(end, last_end)
         if isinstance(statement, ast.ClassDef) and kind == "class":
             _defer(chunk, statement, lines)
-    return found
+    return _continued(found, before) if before else found
+
+
+def _continued(found: list[Chunk], before: Sequence[Chunk]) -> list[Chunk]:
+    """`found`, with the chunks of `before` in the place of those that are the same."""
+    same: dict[tuple[str, str], list[Chunk]] = {}
+    for old in reversed(before):
+        same.setdefault((old.kind, old.text), []).append(old)
+    kept: list[Chunk | None] = []
+    for new in found:
+        olds = same.get((new.kind, new.text))
+        kept.append(olds.pop() if olds else None)
+        if (one := kept[-1]) is not None:
+            one.move(new)
+    left = {id(old): old for olds in same.values() for old in olds}
+    classes = {old.defines: old for old in left.values() if old.kind == "class"}
+    for at, new in enumerate(found):
+        if kept[at] is None and new.kind == "class":
+            old_class = classes.pop(new.defines, None)
+            if old_class is not None and old_class.goes_on_as(new):
+                kept[at] = left.pop(id(old_class))
+    for old in left.values():
+        old.end()
+    return [old or new for old, new in zip(kept, found, strict=True)]
 
 
 def _first_line(statement: ast.stmt) -> int:
@@ -169,8 +291,8 @@ def _first_line(statement: ast.stmt) -> int:
 
 def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
     """Leave the bodies of a class's methods out of its outline."""
-    outline = lines[chunk.line - 1 : cls.end_lineno]
-    last = 0
+    outline: list[str] = []
+    last, copied = 0, chunk.line - 1
     for method in cls.body:
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
             last = method.end_lineno or last
@@ -178,7 +300,8 @@ def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
         start, end, body = _first_line(method), method.end_lineno or method.lineno, _first_line(method.body[0])
         text = "".join(lines[start - 1 : end])
         chunk.methods[method.name] = text
-        if start <= last or not lines[body - 1][: method.body[0].col_offset].isspace():
+        indent = lines[body - 1][: method.body[0].col_offset]
+        if start <= last or not indent.isspace():
             # What shares a line with something else stays where it is.
             chunk.inner.append(None)
         else:
@@ -186,10 +309,13 @@ def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
             inner = Chunk(chunk.path, start - 1, text, "method", (method.name,))
             inner.outline = "if 1:\n" + text
             chunk.inner.append(inner)
-            indent = lines[body - 1][: method.body[0].col_offset]
-            outline[body - chunk.line : end - chunk.line + 1] = [f"{indent}...\n", *["\n"] * (end - body)]
+            # The outline stays the same however long the body is, so that its tree outlives a change of the body.
+            outline += [*lines[copied : body - 1], f"{indent}...\n"]
+            copied = end
+            if end > body:
+                chunk.gaps.append((len(outline), end - body))
         last = end
-    chunk.outline = "".join(outline)
+    chunk.outline = "".join([*outline, *lines[copied : cls.end_lineno]])
 
 
 def _only_binds(statement: ast.stmt, defined: set[str]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import libcst as cst
@@ -69,6 +70,7 @@ _MOST_TURNS = 16
 _COUNTED_TURNS = 3
 _DEEPEST_CALL = 24
 _STEPS = 60_000
+_STEPS_BETWEEN_POLLS = 1_000
 # For the statements that bind one name of a file, when it is first read.
 _STEPS_OF_A_NAME = 20_000
 
@@ -85,54 +87,81 @@ class Raised(Exception):
         self.value = value
 
 
+class Stopped(Exception):
+    """Whoever asked for the findings does not want them any more."""
+
+
 class Choices:
     """Which sides of which conditions the walks so far have taken."""
 
-    def __init__(self, faults: dict[str, Exception]) -> None:
-        self.faults = faults
+    def __init__(self, poll: Callable[[], None] | None = None) -> None:
+        self.poll = poll
+        """Called every few milliseconds of a walk; it may raise Stopped."""
+        self.left = 0
+        """How many steps all entries together may still take."""
         self.taken: dict[int, set[bool]] = {}
-        self.fresh = False
-        """The present walk took a side that no walk took before."""
         self.sides: dict[int, set[bool]] = {}
         """Which sides of each `if` have been told, known conditions included."""
-        self.odd = False
+        self.told: set[int] = set()
+        """The functions that some walk has entered."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an entry: from here on it is noted what the entry finds told already, and what it adds."""
+        self.found_taken: dict[int, frozenset[bool]] = {}
+        self.found_told: list[tuple[int, bool, Mapping[int, frozenset[bool]], bool]] = []
+        self.new_sides: dict[int, set[bool]] = {}
+        self.new_told: set[int] = set()
+        self.imported: dict[str, Scope] = {}
+        """The names of imported files: one run of a file's statements serves all walks of an entry."""
+        self.begin_walk(0)
+
+    def begin_walk(self, number: int) -> None:
+        self.fresh = False
+        """The present walk took a side that no walk took before."""
+        self.odd = number % 2 == 1
         self.turning = False
         """The present walk has decided something in a loop that could go either way."""
         self.turned: set[int] = set()
         """The conditions in loops that the present walk has decided an odd number of times."""
-        self.told: set[int] = set()
-        """The functions that some walk has entered."""
-        self.kept: list[object] = []
-        self.imported: dict[str, Scope] = {}
-        """The names of imported files: one run of a file's statements serves every entry but a main program."""
-        self.left = 0
-        """How many steps all entries together may still take."""
 
-    def untold(self, function: Function) -> bool:
-        """Whether nothing has entered a function, or some side of an `if` in it is still to be seen."""
-        if id(function.node) not in self.told:
+    def end(self) -> Coverage:
+        """End an entry: later ones find what it has told."""
+        after = {node: frozenset(self.taken[node]) for node in self.found_taken}
+        coverage = Coverage(self.found_taken, tuple(self.found_told), after, self.new_sides, self.new_told)
+        coverage.add_to(self)
+        return coverage
+
+    def untold(self, function: Function, whole: bool = True) -> bool:
+        """Whether nothing has entered a function or, of the `whole`, some side of an `if` is still to be seen."""
+        key = id(function.node)
+        inside = _conditions(function) if whole else ()
+        conditions = {node: frozenset(self.new_sides.get(node, ())) for node in inside}
+        seen = key in self.new_told
+        answer = self.is_untold(key, seen, conditions)
+        self.found_told.append((key, seen, conditions, answer))
+        return answer
+
+    def is_untold(self, function: int, seen: bool, conditions: Mapping[int, frozenset[bool]]) -> bool:
+        """`untold` of a function that the entry itself has `seen`, with its conditions' sides."""
+        if function not in self.told and not seen:
             return True
-        todo: list[cst.CSTNode] = [function.whole.body]
-        while todo:
-            node = todo.pop()
-            if isinstance(node, cst.If) and len(self.sides.get(id(node), ())) < 2:
-                return True
-            if isinstance(node, (cst.IndentedBlock, cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try)):
-                todo.extend(child for child in node.children if not isinstance(child, cst.BaseExpression))
-        return False
+        return any(len(sides.union(self.sides.get(node, ()))) < 2 for node, sides in conditions.items())
 
     def decide(self, node: cst.CSTNode, default: bool, again: bool = False) -> bool:
         self.turning = self.turning or again
-        taken = self.taken.get(id(node))
+        key = id(node)
+        taken = self.taken.get(key)
         if taken is None:
-            self.kept.append(node)
-            taken = self.taken[id(node)] = set()
+            taken = self.taken[key] = set()
+        if key not in self.found_taken:
+            self.found_taken[key] = frozenset(taken)
         if len(taken) == 1:
             side = not next(iter(taken))
         elif taken and again:
             # Both sides are known.  A walk that is odd takes a loop's turns in the other order.
-            side = default is not (self.odd and id(node) not in self.turned)
-            self.turned ^= {id(node)}
+            side = default is not (self.odd and key not in self.turned)
+            self.turned ^= {key}
         else:
             side = default
         if side not in taken:
@@ -140,7 +169,56 @@ class Choices:
             self.fresh = True
         return side
 
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Decide for a while as if nothing had been decided, and leave no decision behind.
 
+        What an imported file's statements bind must not depend on which entry is the first to need it.
+        """
+        outer = self.taken, self.found_taken, self.fresh, self.odd, self.turning, self.turned
+        self.taken, self.found_taken, self.odd, self.turned = {}, {}, False, set()
+        try:
+            yield
+        finally:
+            self.taken, self.found_taken, self.fresh, self.odd, self.turning, self.turned = outer
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an entry found told when it began, as far as it mattered, and what it added.  Nodes are named by `id`."""
+
+    found_taken: Mapping[int, frozenset[bool]]
+    found_told: Sequence[tuple[int, bool, Mapping[int, frozenset[bool]], bool]]
+    taken: Mapping[int, frozenset[bool]]
+    sides: Mapping[int, set[bool]]
+    told: set[int]
+
+    def holds(self, choices: Choices) -> bool:
+        """Whether the entry would find the same now."""
+        return all(choices.taken.get(node, set()) == sides for node, sides in self.found_taken.items()) and all(
+            choices.is_untold(function, seen, conditions) is answer
+            for function, seen, conditions, answer in self.found_told
+        )
+
+    def add_to(self, choices: Choices) -> None:
+        choices.taken.update((node, set(sides)) for node, sides in self.taken.items())
+        choices.told |= self.told
+        for node, sides in self.sides.items():
+            choices.sides.setdefault(node, set()).update(sides)
+
+
+def _conditions(function: Function) -> Iterator[int]:
+    """The `if` statements of a function, by `id`; those of functions inside it left out."""
+    todo: list[cst.CSTNode] = [function.whole.body]
+    while todo:
+        node = todo.pop()
+        if type(node) is cst.If:
+            yield id(node)
+        if type(node) in _BLOCKS:
+            todo.extend(child for child in node.children if not isinstance(child, cst.BaseExpression))
+
+
+_BLOCKS = frozenset([cst.IndentedBlock, cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try])
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     cst.Add: ("add", operator.add),
     cst.Subtract: ("sub", operator.sub),
@@ -180,6 +258,8 @@ _COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     cst.GreaterThanEqual: ("ge", operator.ge),
 }
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_OF_TENSORS = frozenset(["data", "grad", "T", "mT", "requires_grad", "is_leaf", "grad_fn"])
+_PLAIN_OR_TUPLE = (*_PLAIN, tuple)
 _ABSENT: Any = object()
 _NAMED_CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -192,6 +272,11 @@ class Interpreter(Autograd):
         self.program = program
         self.choices = choices
         self.steps = steps
+        self.reserve = 0
+        """Steps that come after these: in between, the caller is asked whether the walk is still wanted."""
+        if choices.poll is not None:
+            self.steps, self.reserve = 0, steps
+        self.read = program.read
         self.main: Scope | None = None
         self.walked: set[tuple[int, bool]] = set()
         """The sides of each `if` that this walk has taken."""
@@ -220,7 +305,7 @@ class Interpreter(Autograd):
         for symbol in self.decided:
             symbol.truth = symbol.absent = symbol.tensor = None
             symbol.equal = ...
-            symbol.unequal.clear()
+            symbol.unequal = frozenset()
 
     # -- places
 
@@ -230,7 +315,21 @@ class Interpreter(Autograd):
     def spend(self) -> None:
         self.steps -= 1
         if self.steps < 0:
+            self.refill()
+
+    def refill(self) -> None:
+        """Go on with the steps in reserve; raises OutOfBudget where there are none."""
+        if self.choices.poll is not None:
+            self.choices.poll()
+        if self.reserve <= 0:
             raise OutOfBudget
+        steps = min(self.reserve, _STEPS_BETWEEN_POLLS)
+        self.reserve -= steps
+        self.steps += steps
+
+    def left(self) -> int:
+        """How many steps are left."""
+        return max(self.steps, 0) + self.reserve
 
     # -- files
 
@@ -247,15 +346,17 @@ class Interpreter(Autograd):
             self.main = scope
             self.body(file, scope)
         else:
+            self.program.ask("name", file.path, "__name__")
+            self.program.ask("name", file.path, "__file__")
             self.choices.imported[file.path] = scope
-            for chunk in file.chunks:
-                if "*" in chunk.binds:
-                    self.at_top(scope, [chunk])
+            for chunk in cast("tuple[Chunk, ...]", self.program.ask("stars", file.path)):
+                self.at_top(scope, [chunk])
         return scope
 
     def body(self, file: File, scope: Scope) -> None:
         """Run the top-level statements of a file in order."""
         scope.has_run = True
+        self.program.ask("body", file.path)
         for chunk in file.chunks:
             if not chunk.defines:
                 self.at_top(scope, [chunk])
@@ -271,6 +372,7 @@ class Interpreter(Autograd):
         saved = self.chunk, self.scope
         try:
             for chunk in chunks:
+                self.read.chunks.add(chunk)
                 self.chunk, self.scope = chunk, scope
                 self.block(chunk.body)
         finally:
@@ -283,18 +385,21 @@ class Interpreter(Autograd):
         if not isinstance(found, Pending):
             return found if found is not None or name in scope.names else Symbol(name)
         outer = self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped
+        self.program.ask("name", scope.file.path, name)
         # Where an import costs much, what imports it must not go untold for that.
-        steps, self.steps = self.steps, _STEPS_OF_A_NAME
+        steps, reserve = self.steps, self.reserve
+        self.steps, self.reserve = (_STEPS_OF_A_NAME, 0) if self.choices.poll is None else (0, _STEPS_OF_A_NAME)
         told = len(self.trace.events)
         waiting = {
             bound: scope.names.pop(bound) for chunk in found.chunks for bound in chunk.binds if bound in scope.names
         }
         try:
-            variable = found.chunks[-1].kind in ("names", "statement")
-            if variable and not scope.has_run and scope.file.touches(name):
-                self.body(scope.file, scope)
-            else:
-                self.at_top(scope, found.chunks)
+            with contextlib.nullcontext() if scope is self.main else self.choices.apart():
+                variable = found.chunks[-1].kind in ("names", "statement")
+                if variable and not scope.has_run and self.program.ask("touches", scope.file.path, name):
+                    self.body(scope.file, scope)
+                else:
+                    self.at_top(scope, found.chunks)
         except OutOfBudget:
             # What it binds stays unknown.
             pass
@@ -303,8 +408,8 @@ class Interpreter(Autograd):
             scope.names.update(waiting)
             raise
         finally:
-            self.choices.left -= _STEPS_OF_A_NAME - self.steps
-            self.steps = steps
+            self.choices.left -= _STEPS_OF_A_NAME - self.left()
+            self.steps, self.reserve = steps, reserve
             if not self.trace.whole_program:
                 del self.trace.events[told:]
             self.frame, self.turns, self.grad_enabled, self.grad_switch, self.supposing, self.result, self.dropped = (
@@ -322,12 +427,23 @@ class Interpreter(Autograd):
         return None
 
     def statement(self, node: cst.CSTNode) -> str | None:
-        self.spend()
+        self.steps -= 1
+        if self.steps < 0:
+            self.refill()
         method = _STATEMENTS.get(type(node))
         return method(self, node) if method is not None else None
 
     def run_SimpleStatementLine(self, node: Any) -> str | None:
-        return self.block(node.body)
+        for small in node.body:
+            self.steps -= 1
+            if self.steps < 0:
+                self.refill()
+            method = _STATEMENTS.get(type(small))
+            if method is not None:
+                signal = method(self, small)
+                if signal is not None:
+                    return signal
+        return None
 
     run_IndentedBlock = run_SimpleStatementSuite = run_SimpleStatementLine
 
@@ -338,7 +454,7 @@ class Interpreter(Autograd):
 
     def run_Expr(self, node: Any) -> None:
         value = node.value
-        if isinstance(value, cst.Call):
+        if type(value) is cst.Call:
             result = self.evaluate(value)
             self.discard(value, result)
         else:
@@ -346,14 +462,14 @@ class Interpreter(Autograd):
 
     def discard(self, call: cst.Call, result: Value) -> None:
         """Tell where a pure tensor operation's result is dropped."""
-        tensors = result if isinstance(result, tuple) else (result,)
-        known = bool(tensors) and all(isinstance(t, Tensor) for t in tensors)
-        if not known and not (isinstance(result, Symbol) and isinstance(call.func, cst.Attribute)):
-            return
-        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         dropped = self.dropped
         if dropped is None or dropped[0] is not call:
             return
+        tensors = result if isinstance(result, tuple) else (result,)
+        known = bool(tensors) and all(isinstance(t, Tensor) for t in tensors)
+        if not known and not (isinstance(result, Symbol) and type(call.func) is cst.Attribute):
+            return
+        name = call.func.attr.value if type(call.func) is cst.Attribute else ""
         _, op, operand = dropped
         if self.frame.caller is None and self.chunk.path.endswith(".ipynb"):
             # The last expression of a cell is shown.
@@ -393,13 +509,13 @@ class Interpreter(Autograd):
     def run_AugAssign(self, node: Any) -> None:
         name, python_operator = _BINARY[_AUGMENTED[type(node.operator)]]
         target = node.target
-        if isinstance(target, cst.Name):
+        if type(target) is cst.Name:
             old = self.lookup(target.value)
             right = self.evaluate(node.value)
             new = self.augmented(node, name, python_operator, old, right)
             self.assign_name(target.value, new)
             self.grown(node, new, right, target.value)
-        elif isinstance(target, cst.Attribute):
+        elif type(target) is cst.Attribute:
             owner = self.evaluate(target.value)
             old = self.attribute(owner, target.attr.value, target)
             right = self.evaluate(node.value)
@@ -407,7 +523,7 @@ class Interpreter(Autograd):
             if not (isinstance(owner, Tensor) and target.attr.value == "data"):
                 self.set_attribute(owner, target.attr.value, new, node)
             self.grown(node, new, right, target.attr.value)
-        elif isinstance(target, cst.Subscript):
+        elif type(target) is cst.Subscript:
             owner, key = self.evaluate(target.value), self.key(target)
             old = self.item(owner, key, target)
             right = self.evaluate(node.value)
@@ -494,19 +610,19 @@ class Interpreter(Autograd):
         return CONTINUE
 
     def run_Del(self, node: Any) -> None:
-        targets = node.target.elements if isinstance(node.target, cst.Tuple) else [node.target]
+        targets = node.target.elements if type(node.target) is cst.Tuple else [node.target]
         for element in targets:
-            target = element.value if isinstance(element, cst.Element) else element
-            if isinstance(target, cst.Name):
+            target = element.value if type(element) is cst.Element else element
+            if type(target) is cst.Name:
                 self.scope.names.pop(target.value, None)
-            elif isinstance(target, cst.Subscript):
+            elif type(target) is cst.Subscript:
                 owner, key = self.evaluate(target.value), self.key(target)
                 if isinstance(owner, dict):
                     owner.pop(key, None)
                 elif isinstance(owner, list) and isinstance(key, (int, slice)):
                     with contextlib.suppress(IndexError, TypeError):
                         del owner[key]
-            elif isinstance(target, cst.Attribute):
+            elif type(target) is cst.Attribute:
                 owner = self.evaluate(target.value)
                 getattr(owner, "attributes", {}).pop(target.attr.value, None)
 
@@ -544,19 +660,25 @@ class Interpreter(Autograd):
         base = dotted_name(node.module) if node.module is not None else ""
         here = self.scope_file()
         file = self.program.find(base, here, dots)
-        if isinstance(node.names, cst.ImportStar):
+        if type(node.names) is cst.ImportStar:
             if file is not None:
-                for name, value in list(self.file(file).names.items()):
+                self.program.ask("names", file.path)
+                there = self.file(file)
+                self.scope.stars.update(there.stars)
+                self.scope.elsewhere.clear()
+                for name, value in list(there.names.items()):
                     if not name.startswith("_"):
                         self.scope.names[name] = value
-            elif base == "torch.nn" or base.startswith("torch"):
-                self.scope.names["*" + base] = External(base)
+            elif base.startswith("torch"):
+                self.scope.stars[base] = None
+                self.scope.elsewhere.clear()
             return
         for alias in node.names:
             name = alias.name.value
             bound = alias.asname.name.value if alias.asname is not None else name
             inner = self.program.find(f"{base}.{name}" if base else name, here, dots)
             if file is not None:
+                self.program.ask("name", file.path, name)
                 value = self.file(file).names.get(name)
                 if value is not None:
                     self.scope.names[bound] = value
@@ -631,7 +753,7 @@ class Interpreter(Autograd):
         for decorator in reversed(node.decorators):
             self.evaluate(decorator.decorator)
             text = decorator.decorator
-            while isinstance(text, cst.Call):
+            while type(text) is cst.Call:
                 text = text.func
             if dotted_name(text).rpartition(".")[2] in ("dataclass", "define", "attrs"):
                 cls.names.setdefault("@dataclass", self.fields(node))
@@ -641,14 +763,14 @@ class Interpreter(Autograd):
     def fields(node: Any) -> list[str]:
         found: list[str] = []
         for line in node.body.body:
-            smalls = line.body if isinstance(line, cst.SimpleStatementLine) else ()
-            annotated = [s.target for s in smalls if isinstance(s, cst.AnnAssign)]
-            found.extend(target.value for target in annotated if isinstance(target, cst.Name))
+            smalls = line.body if type(line) is cst.SimpleStatementLine else ()
+            annotated = [s.target for s in smalls if type(s) is cst.AnnAssign]
+            found.extend(target.value for target in annotated if type(target) is cst.Name)
         return found
 
     def run_If(self, node: Any) -> str | None:
         side = self.true(node.test, node)
-        self.choices.sides.setdefault(id(node), set()).add(side)
+        self.choices.new_sides.setdefault(id(node), set()).add(side)
         self.walked.add((id(node), side))
         if side:
             return self.block(node.body.body)
@@ -697,26 +819,26 @@ class Interpreter(Autograd):
 
     def rebound(self, node: Any, item: Value) -> None:
         """Tell where a loop over tensors only gives its own variable a new value, which nobody reads."""
-        if isinstance(node.target, cst.Tuple) and isinstance(item, tuple):
+        if type(node.target) is cst.Tuple and isinstance(item, tuple):
             pairs = [(element.value, part) for element, part in zip(node.target.elements, item, strict=False)]
         else:
             pairs = [(node.target, item)]
         variables = {
             target.value: value
             for target, value in pairs
-            if isinstance(target, cst.Name) and isinstance(value, Tensor) and value.certain
+            if type(target) is cst.Name and isinstance(value, Tensor) and value.certain
         }
         rest = list(node.body.body) if variables else []
         for at, line in enumerate(rest):
-            smalls = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+            smalls = line.body if type(line) is cst.SimpleStatementLine else ()
             for small in smalls:
-                if not isinstance(small, cst.Assign):
+                if type(small) is not cst.Assign:
                     continue
                 named = small.targets[0].target
                 if (
-                    isinstance(named, cst.Name)
+                    type(named) is cst.Name
                     and named.value in variables
-                    and isinstance(small.value, (cst.Call, cst.BinaryOperation))
+                    and type(small.value) in (cst.Call, cst.BinaryOperation)
                     and not any(mentions(other, named.value) for other in rest[at + 1 :])
                 ):
                     tensor = variables[named.value]
@@ -914,18 +1036,18 @@ class Interpreter(Autograd):
 
     def matches(self, pattern: Any, subject: Value, case: cst.CSTNode) -> Value:
         """Whether a pattern matches; what it captures is bound."""
-        if isinstance(pattern, cst.MatchValue):
+        if type(pattern) is cst.MatchValue:
             return self.compare(case, "eq", operator.eq, subject, self.evaluate(pattern.value))
-        if isinstance(pattern, cst.MatchSingleton):
+        if type(pattern) is cst.MatchSingleton:
             return self.identical(subject, self.evaluate(pattern.value))
-        if isinstance(pattern, cst.MatchAs):
+        if type(pattern) is cst.MatchAs:
             found = True if pattern.pattern is None else self.matches(pattern.pattern, subject, case)
             if pattern.name is not None and self.known_truth(found) is not False:
                 self.assign_name(pattern.name.value, subject)
             return found
-        if isinstance(pattern, cst.MatchOr):
+        if type(pattern) is cst.MatchOr:
             options: list[Any] = [option.pattern for option in pattern.patterns]
-            if all(isinstance(option, cst.MatchValue) for option in options):
+            if all(type(option) is cst.MatchValue for option in options):
                 return self.contains(tuple(self.evaluate(option.value) for option in options), subject)
             verdicts = [self.known_truth(self.matches(option, subject, case)) for option in options]
             return True if True in verdicts else Symbol("match") if None in verdicts else False
@@ -933,11 +1055,11 @@ class Interpreter(Autograd):
         found = Symbol("match")
         if isinstance(pattern, cst.MatchSequence):
             found, parts = self.sequence(pattern.patterns, subject)
-        elif isinstance(pattern, cst.MatchMapping):
+        elif type(pattern) is cst.MatchMapping:
             parts = [(e.pattern, self.item(subject, self.evaluate(e.key), case)) for e in pattern.elements]
             if pattern.rest is not None:
                 self.assign_name(pattern.rest.value, Dict(open=True))
-        elif isinstance(pattern, cst.MatchClass):
+        elif type(pattern) is cst.MatchClass:
             found = python.instance_of(self, subject, self.evaluate(pattern.cls))
             found = Symbol("match") if found is None else found
             parts = [(part.value, Symbol()) for part in pattern.patterns]
@@ -949,9 +1071,9 @@ class Interpreter(Autograd):
 
     def sequence(self, patterns: Sequence[Any], subject: Value) -> tuple[Value, list[tuple[Any, Value]]]:
         """Whether a sequence is as long as these patterns ask, and which of them takes which item."""
-        star = next((i for i, part in enumerate(patterns) if isinstance(part, cst.MatchStar)), None)
+        star = next((i for i, part in enumerate(patterns) if type(part) is cst.MatchStar), None)
         starred = patterns[star].name if star is not None else None
-        plain = [part for part in patterns if not isinstance(part, cst.MatchStar)]
+        plain = [part for part in patterns if type(part) is not cst.MatchStar]
         if not isinstance(subject, (tuple, List)) or getattr(subject, "open", False):
             if starred is not None:
                 self.assign_name(starred.value, List(open=True))
@@ -979,11 +1101,13 @@ class Interpreter(Autograd):
             if value.equal is not ...:
                 return bool(value.equal)
             return value.truth
+        if value is True or value is False:
+            return value
         if isinstance(value, (Tensor, Turn)):
             return None
         if isinstance(value, (List, Dict)):
             return True if len(value) else None if value.open else False
-        if isinstance(value, (*_PLAIN, tuple)):
+        if isinstance(value, _PLAIN_OR_TUPLE):
             return bool(value)
         if isinstance(value, ModuleObject):
             return value.layer not in ("ModuleList", "ModuleDict") or bool(value.children)
@@ -1018,7 +1142,7 @@ class Interpreter(Autograd):
     @staticmethod
     def usual(node: cst.CSTNode) -> bool:
         """The side to see first: not the one that leaves."""
-        if isinstance(node, cst.If):
+        if type(node) is cst.If:
             return not (leaves_block(node.body) and not (node.orelse is not None and leaves_block(node.orelse)))
         return True
 
@@ -1029,31 +1153,39 @@ class Interpreter(Autograd):
 
     def lookup_in(self, scope: Scope, name: str) -> Value:
         level: Scope | None = scope
-        first = True
-        if name in scope.declared_global:
+        if scope.declared_global and name in scope.declared_global:
             while level is not None and level.parent is not None:
                 level = level.parent
+        first = True
+        top = scope
         while level is not None:
-            if (first or not level.is_class) and name in level.names:
-                value = level.names[name]
-                if isinstance(value, Pending):
-                    value = level.names[name] = self.settled(value)
-                return value
+            if first or not level.is_class:
+                value = level.names.get(name, _ABSENT)
+                if value is not _ABSENT:
+                    if value.__class__ is Pending:
+                        value = level.names[name] = self.settled(value)
+                    return value
             first = False
-            if level.parent is None:
-                for key, star in level.names.items():
-                    if key[0] == "*" and (facts.function(f"{star.dotted}.{name}") or facts.layer(name)):
-                        return External(f"{star.dotted}.{name}")
-            level = level.parent
+            top, level = level, level.parent
+        found = top.elsewhere.get(name)
+        if found is None:
+            if top.file is not None:
+                self.program.ask("name", top.file.path, name)
+            found = top.elsewhere[name] = self.elsewhere(top, name)
+        if found:
+            return External(found)
         if name in _NAMED_CONSTANTS:
             return _NAMED_CONSTANTS[name]
-        if name in python.BUILTINS:
-            return External("builtins." + name)
-        top = scope
-        while top.parent is not None:
-            top = top.parent
         # An undefined name (a star import, exec) is the same unknown each time.
         return top.names.setdefault(name, Symbol(name))
+
+    @staticmethod
+    def elsewhere(top: Scope, name: str) -> str:
+        """The dotted name of what a name means that no scope up to `top` binds, '' where that is not known."""
+        for base in top.stars:
+            if facts.function(f"{base}.{name}") or facts.layer(name):
+                return f"{base}.{name}"
+        return "builtins." + name if name in python.BUILTINS and name not in _NAMED_CONSTANTS else ""
 
     def assign_name(self, name: str, value: Value) -> None:
         scope = self.scope
@@ -1068,9 +1200,9 @@ class Interpreter(Autograd):
         scope.names[name] = value
 
     def bind(self, target: cst.CSTNode, value: Value, node: cst.CSTNode) -> None:
-        if isinstance(target, cst.Name):
+        if type(target) is cst.Name:
             if isinstance(value, Tensor):
-                if not isinstance(node, (cst.For, cst.CompFor)):
+                if type(node) not in (cst.For, cst.CompFor):
                     torch.name_again(self, self.site(node), target.value, value)
                 if not value.name:
                     value.name = target.value
@@ -1083,18 +1215,18 @@ class Interpreter(Autograd):
                 for inner, tensor in value.named_tensors():
                     tensor.name = f"{target.value}.{inner}"
             self.assign_name(target.value, value)
-        elif isinstance(target, cst.Attribute):
+        elif type(target) is cst.Attribute:
             self.set_attribute(self.evaluate(target.value), target.attr.value, value, node)
-        elif isinstance(target, cst.Subscript):
+        elif type(target) is cst.Subscript:
             owner = self.evaluate(target.value)
             self.set_item(owner, self.key(target), value, node)
         elif isinstance(target, (cst.Tuple, cst.List)):
             self.unpack(target.elements, value, node)
-        elif isinstance(target, cst.StarredElement):
+        elif type(target) is cst.StarredElement:
             self.bind(target.value, value, node)
 
     def unpack(self, targets: Sequence[Any], value: Value, node: cst.CSTNode) -> None:
-        star = next((i for i, t in enumerate(targets) if isinstance(t, cst.StarredElement)), None)
+        star = next((i for i, t in enumerate(targets) if type(t) is cst.StarredElement), None)
         if isinstance(value, (PythonIterator, List, Dict, tuple)) or (
             isinstance(value, ModuleObject) and value.layer in ("ModuleList", "Sequential")
         ):
@@ -1118,7 +1250,7 @@ class Interpreter(Autograd):
     def evaluate(self, node: cst.CSTNode) -> Value:
         self.steps -= 1
         if self.steps < 0:
-            raise OutOfBudget
+            self.refill()
         method = _EXPRESSIONS.get(type(node))
         return method(self, node) if method is not None else Symbol()
 
@@ -1131,7 +1263,7 @@ class Interpreter(Autograd):
         return value
 
     def constant(self, node: Any) -> Value:
-        constants = self.program.constants
+        constants = self.chunk.constants
         if id(node) not in constants:
             try:
                 constants[id(node)] = _written(node)
@@ -1153,7 +1285,7 @@ class Interpreter(Autograd):
     def eval_FormattedString(self, node: Any) -> Value:
         parts: list[str | None] = []
         for part in node.parts:
-            if isinstance(part, cst.FormattedStringText):
+            if type(part) is cst.FormattedStringText:
                 parts.append(part.value)
                 continue
             value = self.evaluate(part.expression)
@@ -1171,7 +1303,7 @@ class Interpreter(Autograd):
         unknown = False
         for element in node.elements:
             value = self.evaluate(element.value)
-            if isinstance(element, cst.StarredElement):
+            if type(element) is cst.StarredElement:
                 known = self.known_items(value, element)
                 items.extend(known)
                 unknown = unknown or self.is_open(value)
@@ -1195,7 +1327,7 @@ class Interpreter(Autograd):
         made = Dict()
         for element in node.elements:
             value = self.evaluate(element.value)
-            if isinstance(element, cst.StarredDictElement):
+            if type(element) is cst.StarredDictElement:
                 if isinstance(value, dict):
                     made.update(value)
                     made.open = made.open or getattr(value, "open", True)
@@ -1296,7 +1428,7 @@ class Interpreter(Autograd):
         keys = []
         for element in node.slice:
             part = element.slice
-            if isinstance(part, cst.Index):
+            if type(part) is cst.Index:
                 value = self.evaluate(part.value)
                 if part.star:
                     keys.extend(self.known_items(value, node))
@@ -1341,7 +1473,7 @@ class Interpreter(Autograd):
 
     def eval_Yield(self, node: Any) -> Value:
         value: Value = None
-        if isinstance(node.value, cst.From):
+        if type(node.value) is cst.From:
             value = self.evaluate(node.value.item)
             if self.yielded:
                 self.yielded[-1].extend(self.known_items(value, node))
@@ -1357,7 +1489,7 @@ class Interpreter(Autograd):
     def eval_BooleanOperation(self, node: Any) -> Value:
         left = self.evaluate(node.left)
         known = self.known_truth(left)
-        is_and = isinstance(node.operator, cst.And)
+        is_and = type(node.operator) is cst.And
         if known is None:
             # `x or default` of an unknown stays what it is; a condition is decided only where it is used.
             if isinstance(left, Symbol) and not isinstance(left, Number):
@@ -1373,7 +1505,7 @@ class Interpreter(Autograd):
 
     def eval_UnaryOperation(self, node: Any) -> Value:
         value = self.evaluate(node.expression)
-        if isinstance(node.operator, cst.Not):
+        if type(node.operator) is cst.Not:
             known = self.known_truth(value)
             if known is not None:
                 return not known
@@ -1383,16 +1515,16 @@ class Interpreter(Autograd):
                 return result
             return Symbol("not")
         if isinstance(value, Tensor):
-            if isinstance(node.operator, cst.Plus):
+            if type(node.operator) is cst.Plus:
                 return value
-            name = "neg" if isinstance(node.operator, cst.Minus) else "bitwise_not"
+            name = "neg" if type(node.operator) is cst.Minus else "bitwise_not"
             return torch.apply_method(self, self.site(node), value, name, [], {})
         if isinstance(value, Number):
             return Number(value.name, value.cuts)
         if isinstance(value, (int, float)):
-            if isinstance(node.operator, cst.Minus):
+            if type(node.operator) is cst.Minus:
                 return -value
-            if isinstance(node.operator, cst.Plus):
+            if type(node.operator) is cst.Plus:
                 return value
             return ~value if isinstance(value, int) else Symbol()
         return self.remember(("unary", type(node.operator).__name__, value), Symbol)
@@ -1406,6 +1538,8 @@ class Interpreter(Autograd):
     ) -> Value:
         if isinstance(left, Tensor) or isinstance(right, Tensor):
             return torch.binary(self, self.site(node), name, left, right)
+        if type(left) is Symbol and type(right) is Symbol and not left.cuts and not right.cuts:
+            return self.remember((name, left, right), lambda: self.computed(left, right))
         if isinstance(left, (int, float, str)) and isinstance(right, (int, float, str, tuple)):
             try:
                 if name == "pow" and (abs(left) > 1e6 or abs(right) > 64):  # type: ignore[arg-type]
@@ -1509,7 +1643,7 @@ class Interpreter(Autograd):
             right = right.equal
         if Turn in (type(left), type(right)):
             return Symbol("comparison")
-        if isinstance(left, (*_PLAIN, tuple)) and isinstance(right, (*_PLAIN, tuple)):
+        if isinstance(left, _PLAIN_OR_TUPLE) and isinstance(right, _PLAIN_OR_TUPLE):
             try:
                 return bool(apply(left, right))
             except (TypeError, ValueError):
@@ -1541,7 +1675,7 @@ class Interpreter(Autograd):
                 if side:
                     symbol.equal = constant
                 else:
-                    symbol.unequal.add(constant)
+                    symbol.unequal = symbol.unequal | {constant}
 
             result = self.remember(("eq", left, right), lambda: Symbol("comparison"))
             self._consequences.setdefault(result, settle)
@@ -1612,7 +1746,7 @@ class Interpreter(Autograd):
             def settle(side: bool) -> None:
                 self.decided.append(symbol)
                 if not side:
-                    symbol.unequal.update(constants)
+                    symbol.unequal = symbol.unequal.union(constants)
 
             self._consequences.setdefault(result, settle)
             return result
@@ -1626,32 +1760,29 @@ class Interpreter(Autograd):
         return self.attribute(self.evaluate(node.value), node.attr.value, node)
 
     def attribute(self, owner: Value, name: str, node: cst.CSTNode) -> Value:
+        if isinstance(owner, Symbol):
+            tensor = owner.tensor
+            if tensor is not None and name in _OF_TENSORS:
+                return torch.tensor_attribute(self, tensor, name, node)
+            found = owner.attributes.get(name, _ABSENT)
+            if found is _ABSENT:
+                if name == "data" and type(node) is cst.Attribute:
+                    # Batches, datasets and named tuples have a field of this name: only use as a tensor tells.
+                    made = owner.attributes[name] = Symbol(f"{owner.name}.data")
+                    return made
+                made = owner.attributes[name] = Symbol(f"{owner.name}.{name}" if owner.name else name)
+                made.owner, made.graphless = owner, owner.graphless
+                return made
+            return found
+        if isinstance(owner, External):
+            return External(torch.member(owner.dotted, name))
         if isinstance(owner, Tensor):
             return torch.tensor_attribute(self, owner, name, node)
         if isinstance(owner, (Object, ModuleObject, OptimizerObject)):
             return self.object_attribute(owner, name, node)
-        if isinstance(owner, External):
-            return External(torch.canonical(f"{owner.dotted}.{name}"))
-        if isinstance(owner, Symbol):
-            if owner.tensor is not None and name in (
-                "data",
-                "grad",
-                "T",
-                "mT",
-                "requires_grad",
-                "is_leaf",
-                "grad_fn",
-            ):
-                return torch.tensor_attribute(self, owner.tensor, name, node)
-            if name == "data" and isinstance(node, cst.Attribute):
-                # Batches, datasets and named tuples have a field of this name: only use as a tensor tells.
-                return owner.attributes.setdefault(name, Symbol(f"{owner.name}.data"))
-            if name not in owner.attributes:
-                made = owner.attributes[name] = Symbol(f"{owner.name}.{name}" if owner.name else name)
-                made.owner, made.graphless = owner, owner.graphless
-            return owner.attributes[name]
         if isinstance(owner, File):
             scope = self.file(owner)
+            self.program.ask("name", owner.path, name)
             if name in scope.names:
                 return self.lookup_in(scope, name)
             inner = self.program.find(f"{owner.module}.{name}", owner)
@@ -1758,23 +1889,24 @@ class Interpreter(Autograd):
         open_arguments = False
         for arg in node.args:
             value = self.evaluate(arg.value)
-            if arg.star == "*":
+            star = arg.star
+            if not star:
+                if arg.keyword is not None:
+                    keywords[arg.keyword.value] = value
+                else:
+                    arguments.append(value)
+            elif star == "*":
                 if isinstance(value, Symbol):
                     open_arguments = True
                     arguments.append(self.item(value, 0, node))
                 else:
                     arguments.extend(self.known_items(value, node))
                     open_arguments = open_arguments or self.is_open(value)
-            elif arg.star == "**":
-                if isinstance(value, dict):
-                    keywords.update({k: v for k, v in value.items() if isinstance(k, str)})
-                    open_arguments = open_arguments or getattr(value, "open", True)
-                else:
-                    open_arguments = True
-            elif arg.keyword is not None:
-                keywords[arg.keyword.value] = value
+            elif isinstance(value, dict):
+                keywords.update({k: v for k, v in value.items() if isinstance(k, str)})
+                open_arguments = open_arguments or getattr(value, "open", True)
             else:
-                arguments.append(value)
+                open_arguments = True
         return self.call(function, arguments, keywords, node, open_arguments)
 
     def call(
@@ -1786,29 +1918,32 @@ class Interpreter(Autograd):
         open_arguments: bool = False,
     ) -> Value:
         self.dropped = None
-        if isinstance(function, Function):
-            return self.enter_function(function, arguments, keywords, node, open_arguments)
-        if isinstance(function, Bound):
-            return self.enter_function(function.function, [function.owner, *arguments], keywords, node, open_arguments)
-        if isinstance(function, TensorMethod):
-            return torch.call_method(self, function, arguments, keywords, node)
-        if isinstance(function, Builtin):
-            return function.call(self, self.site(node), arguments, keywords)
-        if isinstance(function, External):
+        kind = type(function)
+        if kind is Symbol:
+            return torch.unknown_call(self, function, arguments, keywords, node)
+        if kind is External:
             return torch.call_external(self, function.dotted, arguments, keywords, node)
-        if isinstance(function, Class):
+        if kind is TensorMethod:
+            return torch.call_method(self, function, arguments, keywords, node)
+        if kind is Builtin:
+            return function.call(self, self.site(node), arguments, keywords)
+        if kind is Bound:
+            return self.enter_function(function.function, [function.owner, *arguments], keywords, node, open_arguments)
+        if kind is Function:
+            return self.enter_function(function, arguments, keywords, node, open_arguments)
+        if kind is Class:
             return self.construct(function, arguments, keywords, node)
-        if isinstance(function, ModuleObject):
+        if kind is ModuleObject:
             return self.call_module(function, arguments, keywords, node)
-        if isinstance(function, Partial):
+        if kind is Partial:
             return self.call(
                 function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}, node
             )
-        if isinstance(function, Object):
+        if kind is Object:
             special = self.method(function, "__call__")
             if special is not None:
                 return self.call(special, arguments, keywords, node, open_arguments)
-            return torch.unknown_call(self, Symbol("call"), arguments, keywords, node)
+            function = Symbol("call")
         return torch.unknown_call(self, function, arguments, keywords, node)
 
     def call_module(
@@ -1877,8 +2012,8 @@ class Interpreter(Autograd):
             return Managed(function, arguments, keywords, open_arguments)
         if self.depth >= _DEEPEST_CALL or self.running.count(id(body)) >= 2:
             return Symbol(function.name, called=Symbol(function.name), arguments=tuple(arguments))
-        self.choices.told.add(id(body))
-        self.choices.kept.append(body)
+        self.choices.new_told.add(id(body))
+        self.read.chunks.add(function.chunk)
         scope = Scope({}, parent=function.scope)
         self.parameters(function, scope, arguments, keywords, open_arguments)
         saved = self.chunk, self.scope, self.frame, self.result, self.grad_enabled, self.grad_switch
@@ -1894,7 +2029,7 @@ class Interpreter(Autograd):
         self.running.append(id(body))
         self.classes.append(function.cls)
         whole = function.whole
-        generator = isinstance(whole, cst.FunctionDef) and "yield" in function.chunk.text and self.program.yields(whole)
+        generator = type(whole) is cst.FunctionDef and function.chunk.yields(whole)
         if generator:
             self.yielded.append(List())
             self.at_yield.append(self.next_yield)
@@ -1965,7 +2100,7 @@ class Interpreter(Autograd):
                 names[name] = function.defaults[name]
             else:
                 names[name] = self.argument(param)
-        if isinstance(params.star_arg, cst.Param):
+        if type(params.star_arg) is cst.Param:
             names[params.star_arg.name.value] = (
                 Symbol(params.star_arg.name.value) if open_arguments and not rest else tuple(rest)
             )
@@ -2008,9 +2143,9 @@ class Interpreter(Autograd):
 def _written(node: Any) -> Value:
     """The value of a literal.  The plain ones are read here: libcst compiles each."""
     text = node.value
-    if isinstance(node, cst.Integer) and text.isdecimal() and (text[0] != "0" or text == "0"):
+    if type(node) is cst.Integer and text.isdecimal() and (text[0] != "0" or text == "0"):
         return int(text)
-    if isinstance(node, cst.SimpleString) and text[0] in "'\"" and "\\" not in text:
+    if type(node) is cst.SimpleString and text[0] in "'\"" and "\\" not in text:
         quotes = 3 if text[:3] in ('"' * 3, "'" * 3) and len(text) >= 6 else 1
         return text[quotes:-quotes]
     return node.evaluated_value
@@ -2018,10 +2153,10 @@ def _written(node: Any) -> Value:
 
 def dotted_name(node: Any) -> str:
     parts: list[str] = []
-    while isinstance(node, cst.Attribute):
+    while type(node) is cst.Attribute:
         parts.append(node.attr.value)
         node = node.value
-    if isinstance(node, cst.Name):
+    if type(node) is cst.Name:
         parts.append(node.value)
         return ".".join(reversed(parts))
     return ""
@@ -2032,7 +2167,7 @@ def mentions(node: Any, name: str) -> bool:
     todo = [node]
     while todo:
         current = todo.pop()
-        if isinstance(current, cst.Name) and current.value == name:
+        if type(current) is cst.Name and current.value == name:
             return True
         todo.extend(current.children)
     return False
@@ -2047,22 +2182,22 @@ def grown_too_large(value: Value) -> bool:
 
 def _is_constant(test: Any) -> bool:
     """Whether a loop's condition is written as always true."""
-    return isinstance(test, cst.Integer) or (isinstance(test, cst.Name) and test.value == "True")
+    return type(test) is cst.Integer or (type(test) is cst.Name and test.value == "True")
 
 
 def leaves_block(node: Any) -> bool:
     """Whether a block surely leaves its function or loop."""
     body = node.body
-    if isinstance(node, cst.Else):
+    if type(node) is cst.Else:
         body = node.body.body
-    elif isinstance(node, cst.If):
+    elif type(node) is cst.If:
         return leaves_block(node.body) and node.orelse is not None and leaves_block(node.orelse)
     for statement in body:
-        smalls = statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]
+        smalls = statement.body if type(statement) is cst.SimpleStatementLine else [statement]
         for small in smalls:
-            if isinstance(small, (cst.Return, cst.Raise, cst.Break, cst.Continue)):
+            if type(small) in (cst.Return, cst.Raise, cst.Break, cst.Continue):
                 return True
-            if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
+            if type(small) is cst.Expr and type(small.value) is cst.Call:
                 called = dotted_name(small.value.func)
                 if called in ("sys.exit", "exit", "quit", "os._exit"):
                     return True
@@ -2078,13 +2213,13 @@ def property_with(getter: Function, role: str, defined: Value) -> Function:
 
 def skips_turn(node: Any) -> bool:
     """Whether a condition, where it holds, goes on with the loop's next turn."""
-    last = node.body.body[-1] if isinstance(node, cst.If) and node.body.body else None
-    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Continue)
+    last = node.body.body[-1] if type(node) is cst.If and node.body.body else None
+    return type(last) is cst.SimpleStatementLine and type(last.body[-1]) is cst.Continue
 
 
 def is_suppressing(run: Interpreter, item: Any) -> bool:
     call = item.item
-    if not isinstance(call, cst.Call):
+    if type(call) is not cst.Call:
         return False
     name = dotted_name(call.func)
     return name.endswith(("suppress", "raises", "assertRaises", "assertRaisesRegex"))
@@ -2114,4 +2249,4 @@ _EXPRESSIONS: dict[type, Callable[[Interpreter, Any], Value]] = {
     if name.startswith("eval_") and hasattr(cst, name[5:])
 }
 
-__all__ = ["NO", "Choices", "External", "Interpreter", "OutOfBudget", "Raised"]
+__all__ = ["NO", "Choices", "Coverage", "External", "Interpreter", "OutOfBudget", "Raised", "Stopped"]

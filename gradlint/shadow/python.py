@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gradlint.shadow import torch
@@ -1048,10 +1049,15 @@ def call_library(run: Interpreter, dotted: str, a: list[Value], k: dict[str, Val
         raise run.stop()
     if torch.is_optimizer_class(dotted):
         return torch.new_optimizer(run, site, dotted, a, k)
-    if not a and not k and _QUESTION.search(dotted):
+    if not a and not k and _asks(dotted):
         # The same question without arguments (`dist.is_initialized()`) has the same answer on one path.
         return run.remember(("call", dotted), lambda: Symbol(dotted, called=External(dotted)))
     return torch.unknown_call(run, External(dotted), a, k, node)
+
+
+@cache
+def _asks(dotted: str) -> bool:
+    return _QUESTION.search(dotted) is not None
 
 
 def deep_copy(value: Value, memo: dict[int, Value], tensors: bool = True) -> Value:

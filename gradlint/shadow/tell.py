@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
-from gradlint.program import File, Program
+from gradlint.program import File, Footprint, Program
 from gradlint.shadow import torch, worth
 from gradlint.shadow.chunks import Chunk
-from gradlint.shadow.interpreter import Choices, Interpreter, OutOfBudget, Raised
+from gradlint.shadow.interpreter import Choices, Coverage, Interpreter, OutOfBudget, Raised, Stopped
 from gradlint.shadow.values import Class, Function, ModuleObject, Symbol, Value
 from gradlint.trace import NO, Called, Returned, Tensor, Trace
 
@@ -23,30 +24,75 @@ _STEPS_PER_CHARACTER = 30
 """So many more a long file has: what one line can cause is bounded, and so is what a file costs for its length."""
 
 
-Faults = dict[str, Exception]
-"""Files in which the teller itself failed, each with the first exception."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the walks of a program begin: the body of a file, a function of it, or a method of one of its classes."""
+
+    file: File
+    chunk: Chunk | None
+    """None for the file's body."""
+    method: str
+
+    @property
+    def name(self) -> str:
+        parts = self.chunk.defines if self.chunk is not None else self.file.path, self.method
+        return ".".join(part for part in parts if part)
 
 
-def tell(program: Program, file: File, faults: Faults) -> Iterator[list[Trace]]:
-    """The traces of each entry of `file`, entry by entry; what fails is put into `faults`, and the rest is told.
+@dataclass(slots=True)
+class Told:
+    """What telling an entry gave, and all that it depended on."""
+
+    chunk: Chunk | None
+    footprint: Footprint
+    coverage: Coverage
+    given: int
+    """The steps that it might take."""
+    spent: int
+    """The steps that it took, those of imported files included."""
+    traces: list[Trace]
+    fault: Exception | None
+
+    def holds(self, program: Program, choices: Choices, entry: Entry) -> bool:
+        """Whether telling the entry now would give the same."""
+        return (
+            self.chunk is entry.chunk
+            and self.given == _given(choices, entry)
+            and self.coverage.holds(choices)
+            and self.footprint.holds(program)
+        )
+
+    def repeat(self, choices: Choices) -> None:
+        """Do to `choices` what telling the entry again would do."""
+        self.coverage.add_to(choices)
+        choices.left -= self.spent
+
+
+def begin(file: File, poll: Callable[[], None] | None = None) -> Choices:
+    """What the entries of a file share.
 
     Nothing that another file's entries have shown counts here, so what is told of a file depends on the file and
     on what it imports, and on nothing else.
     """
-    choices = Choices(faults)
+    choices = Choices(poll)
     choices.left = _STEPS_OF_A_FILE + _STEPS_PER_CHARACTER * len(file.text)
+    return choices
+
+
+def entries(program: Program, file: File) -> Iterator[Entry]:
+    """The entries of a file, in the order in which they are to be told."""
     if any(chunk.kind == "statement" and "(" in chunk.text for chunk in file.chunks) and worth.in_program(
         program, file
     ):
-        yield from _entry(program, choices, file, None, None)
+        yield Entry(file, None, "")
     for chunk in reversed(file.chunks):
         if chunk.kind == "def" and worth.in_function(chunk.text, file.text):
-            yield from _entry(program, choices, file, chunk, None)
+            yield Entry(file, chunk, "")
         elif chunk.kind == "class":
-            yield from _class_entries(program, choices, file, chunk)
+            yield from _class_entries(file, chunk)
 
 
-def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk) -> Iterator[list[Trace]]:
+def _class_entries(file: File, chunk: Chunk) -> Iterator[Entry]:
     told = {name for name, text in chunk.methods.items() if worth.in_function(text, chunk.text)}
     if worth.in_module(chunk):
         told.add("forward")
@@ -54,49 +100,57 @@ def _class_entries(program: Program, choices: Choices, file: File, chunk: Chunk)
     for name in sorted(
         told, key=lambda name: (name == "__init__", _ORDER.get(name, 2), list(chunk.methods).index(name))
     ):
-        yield from _entry(program, choices, file, chunk, name)
+        yield Entry(file, chunk, name)
 
 
 _ORDER = {"fit": 0, "train": 0, "run": 0, "main": 0, "training_step": 1, "forward": 1}
 
 
-def _entry(
-    program: Program, choices: Choices, file: File, chunk: Chunk | None, method: str | None
-) -> Iterator[list[Trace]]:
+def _given(choices: Choices, entry: Entry) -> int:
+    return min(_STEPS if entry.chunk is None else _STEPS // 2, choices.left)
+
+
+def tell(program: Program, choices: Choices, entry: Entry, interpreter: type[Interpreter] = Interpreter) -> Told:
+    """The traces of an entry, on as many paths as it takes; where the teller itself fails, that is kept as `fault`."""
+    program.read = Footprint()
+    if entry.chunk is not None:
+        program.read.chunks.add(entry.chunk)
+    choices.begin()
+    given = _given(choices, entry)
+    before = choices.left
     traces = []
-    left = min(_STEPS if chunk is None else _STEPS // 2, choices.left)
-    name = ".".join(part for part in (chunk.defines if chunk else "", method or "") if part) or file.path
+    fault: Exception | None = None
+    left = given
     if left <= 0:
-        yield [Trace(entry=name, complete=False)]
-        return
-    for walk in range(_MOST_PATHS):
-        choices.fresh = choices.turning = False
-        choices.odd = walk % 2 == 1
-        choices.turned.clear()
-        run = Interpreter(program, choices, name, steps=min(left, _STEPS_OF_A_PATH))
-        given = run.steps
+        traces.append(Trace(entry=entry.name, complete=False))
+    for walk in range(_MOST_PATHS if left > 0 else 0):
+        choices.begin_walk(walk)
+        steps = min(left, _STEPS_OF_A_PATH)
+        run = interpreter(program, choices, entry.name, steps=steps)
         try:
-            if not _walk(run, file, chunk, method, again=walk > 0):
+            if not _walk(run, entry, again=walk > 0):
                 break
         except (OutOfBudget, RecursionError):
             run.trace.complete = False
         except Raised:
             pass
+        except Stopped:
+            raise
         except Exception as error:  # noqa: BLE001 - one entry that cannot be told must not silence the others
             run.trace.complete = False
-            choices.faults.setdefault(file.path, error)
+            fault = fault or error
         run.forget()
         traces.append(run.trace)
-        left -= given - max(run.steps, 0)
-        choices.left -= given - max(run.steps, 0)
+        left -= steps - run.left()
+        choices.left -= steps - run.left()
         if left <= 0 or not (choices.fresh or (walk == 0 and choices.turning)):
             break
-    if traces:
-        yield traces
+    return Told(entry.chunk, program.read, choices.end(), given, before - choices.left, traces, fault)
 
 
-def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None, again: bool) -> bool:
+def _walk(run: Interpreter, entry: Entry, again: bool) -> bool:
     """Tell one path; False where there is nothing that earlier entries have not told."""
+    file, chunk, method = entry.file, entry.chunk, entry.method
     run.chunk = file.chunks[0]
     if chunk is None:
         run.trace.whole_program = True
@@ -104,19 +158,17 @@ def _walk(run: Interpreter, file: File, chunk: Chunk | None, method: str | None,
         return True
     scope = run.file(file)
     value = run.lookup_in(scope, chunk.defines)
-    if isinstance(value, Class) and method is not None:
-        function = value.names.get(method)
-    else:
-        function = value if method is None else None
-    if not isinstance(function, Function) or not (again or run.choices.untold(function)):
+    function = value.names.get(method) if isinstance(value, Class) and method else None if method else value
+    if not isinstance(function, Function):
         return False
-    if method == "__init__" and not again and id(function.node) in run.choices.told:
+    run.read.chunks.add(function.chunk)
+    if not again and not run.choices.untold(function, whole=method != "__init__"):
         return False
     run.trace.events.clear()
     node = chunk.body[0]
     run.chunk, run.scope = chunk, scope
     if isinstance(value, Class):
-        _walk_method(run, value, function, method or "", node)
+        _walk_method(run, value, function, method, node)
     else:
         run.call_entry(function, None, node)
     return True

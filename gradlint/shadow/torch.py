@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gradlint import facts
@@ -195,6 +196,12 @@ def canonical(dotted: str) -> str:
     if dotted.startswith("torch.optim.") and dotted.count(".") == 3 and "lr_scheduler" not in dotted:
         dotted = "torch.optim." + dotted.rpartition(".")[2]
     return _ALIASES.get(dotted, dotted)
+
+
+@cache
+def member(dotted: str, name: str) -> str:
+    """The dotted name of the attribute `name` of something that is not among the linted files."""
+    return canonical(f"{dotted}.{name}")
 
 
 # -- operations on tensors
@@ -945,6 +952,7 @@ def fill_optimizer(
     )
 
 
+@cache
 def is_optimizer_class(dotted: str) -> bool:
     """Whether a class of another library is named like an optimizer that keeps torch's interface."""
     return _OPTIMIZER_CLASS.search(dotted) is not None
@@ -1389,8 +1397,8 @@ def custom_function(run: Interpreter, site: ShadowSite, cls: Class, arguments: A
     """`Function.apply`: its forward runs without grad, its backward is the author's."""
     try:
         forward = cls.lookup("forward")
-        run.choices.told.add(id(forward.node))
-        run.choices.told.add(id(cls.lookup("backward").node))
+        run.choices.new_told.add(id(forward.node))
+        run.choices.new_told.add(id(cls.lookup("backward").node))
     except (KeyError, AttributeError):
         pass
     tensors = [t for v in arguments for t in run.flat(v)]
@@ -1414,36 +1422,43 @@ def unknown_call(
         handled = symbol_method(run, function.owner, name, arguments, keywords, site)
         if handled is not ...:
             return handled
-    values = (*arguments, *keywords.values())
+    values = (*arguments, *keywords.values()) if keywords else tuple(arguments)
     name = function.name if isinstance(function, Symbol) else getattr(function, "dotted", "")
-    passed = tuple(
-        v for v in values if isinstance(v, (Tensor, Module, Optimizer, Symbol, List, Dict, Object, PythonIterator))
-    )
+    passed: list[Value] = []
+    tracked = cut = False
+    for value in values:
+        if type(value) is Symbol:
+            passed.append(value)
+            cut = cut or bool(value.cuts)
+        elif not isinstance(value, _INERT):
+            if isinstance(value, _PASSED):
+                passed.append(value)
+            cut = cut or not isinstance(value, Tensor)
+            tracked = True
     if (
         isinstance(function, Symbol)
         and function.owner is not None
         and isinstance(function.owner, (Module, Object, Symbol))
     ):
-        passed = (*passed, function.owner)
+        passed.append(function.owner)
     if passed:
-        run.tell(Escaped(site=site, frame=run.frame, callee=name, values=passed))
-    for value in values:
-        if isinstance(value, (List, Dict)):
-            value.open = True
-        elif isinstance(value, PythonIterator):
-            value.used = value.used or None
-    for value in values:
-        if isinstance(value, (Bound,)) or type(value).__name__ == "Function":
-            call_back(run, value, node)
-    cuts = run.cuts_of([v for v in values if not isinstance(v, Tensor)])
-    tensors = [t for v in values for t in (run.flat(v) if not isinstance(v, Symbol) else ())]
-    if cuts and not any(t.requires_grad is not NO for t in tensors):
-        return Number(name, cuts)
+        run.tell(Escaped(site=site, frame=run.frame, callee=name, values=tuple(passed)))
+    if tracked:
+        for value in values:
+            if isinstance(value, (List, Dict)):
+                value.open = True
+            elif isinstance(value, PythonIterator):
+                value.used = value.used or None
+    if cut:
+        cuts = run.cuts_of([v for v in values if not isinstance(v, Tensor)])
+        tensors = [t for v in values for t in (run.flat(v) if not isinstance(v, Symbol) else ())]
+        if cuts and not any(t.requires_grad is not NO for t in tensors):
+            return Number(name, cuts)
     called = function
     if isinstance(function, Symbol) and function.owner is not None and facts.method(name.rpartition(".")[2]):
         # A tensor's method may be an object's too; by itself it is no model whose graph could be freed.
         called = External(f"torch.Tensor.{name.rpartition('.')[2]}")
-    symbol = Symbol("", called=called, arguments=tuple(values))
+    symbol = Symbol("", called=called, arguments=values)
     symbol.site = site
     symbol.graphless = not run.grad_enabled
     if name:
@@ -1451,8 +1466,9 @@ def unknown_call(
     return symbol
 
 
-def call_back(run: Interpreter, value: Value, node: cst.CSTNode) -> None:
-    """Unknown code may call a function that it is given; that is told when nothing else enters it."""
+_PASSED = (Tensor, Module, Optimizer, Symbol, List, Dict, Object, PythonIterator)
+_INERT = (str, int, float, type(None), External)
+"""What unknown code can do nothing to, and carries nothing."""
 
 
 def stand_in(run: Interpreter, symbol: Symbol, site: ShadowSite) -> Optimizer:
@@ -1471,6 +1487,13 @@ def symbol_method(
     if name in ("backward", "manual_backward"):
         return symbol_backward(run, owner, arguments, keywords, site)
     if symbol is None:
+        return ...
+    if (
+        name not in _TELLING
+        and symbol.tensor is None
+        and facts.method(name) is None
+        and (name not in _SCALING or not _SCALER_NAME.search(symbol.name))
+    ):
         return ...
     called = symbol.name
     if name == "zero_grad":
@@ -1559,6 +1582,16 @@ def symbol_method(
         result.graphless = symbol.graphless or not run.grad_enabled
         return result
     return ...
+
+
+# Methods whose name says what they do, whatever object has them.
+_TELLING = (
+    frozenset(["zero_grad", "step", "clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "prepare"])
+    | frozenset(["parameters", "named_parameters", "detach", "item", "numpy", "tolist", "argmax", "detach_"])
+    | _RETURNS_ITSELF
+    | _ONLY_TENSORS_HAVE
+)
+_SCALING = frozenset(["scale", "unscale_", "update"])
 
 
 def _guess(symbol: Symbol) -> Tensor:

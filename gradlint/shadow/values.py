@@ -34,24 +34,26 @@ _CONFIG_NAME = re.compile(r"(?i)(args|opts?|cfg|config|hparams?|flags|params|hyp
 class Symbol:
     """An unknown value.  What is decided about it on a path holds for the rest of the path."""
 
-    __slots__ = (
-        "absent",
-        "arguments",
-        "attributes",
-        "called",
-        "cuts",
-        "equal",
-        "graphless",
-        "items",
-        "iterated",
-        "name",
-        "owner",
-        "plain",
-        "site",
-        "tensor",
-        "truth",
-        "unequal",
-    )
+    # Thousands are made on a path, and little is ever known of most: what is open stays with the class.
+    absent: bool | None = None
+    """Whether it is None."""
+    cuts: tuple[Cut, ...] = ()
+    equal: Value = ...
+    """The constant that it equals; `...` where that is open."""
+    graphless = False
+    """It was computed while grad mode was off."""
+    iterated = False
+    """It is an element of an unknown iterable (a batch of a loader)."""
+    owner: Value = None
+    """The unknown whose attribute it is; `name` ends with the attribute's name."""
+    plain = False
+    """It was used as a number, a size or a text."""
+    site: Site | None = None
+    """The call that returned it."""
+    tensor: Tensor | None = None
+    """The tensor it is, once something used it as one."""
+    truth: bool | None = None
+    unequal: frozenset[Value] = frozenset()
 
     def __init__(self, name: str = "", called: Value = None, arguments: tuple[Value, ...] = ()) -> None:
         self.name = name
@@ -60,25 +62,6 @@ class Symbol:
         self.arguments = arguments
         self.attributes: dict[str, Value] = {}
         self.items: dict[Value, Value] = {}
-        self.truth: bool | None = None
-        self.absent: bool | None = None
-        """Whether it is None."""
-        self.equal: Value = ...
-        """The constant that it equals; `...` where that is open."""
-        self.unequal: set[Value] = set()
-        self.tensor: Tensor | None = None
-        """The tensor it is, once something used it as one."""
-        self.graphless = False
-        """It was computed while grad mode was off."""
-        self.plain = False
-        """It was used as a number, a size or a text."""
-        self.iterated = False
-        """It is an element of an unknown iterable (a batch of a loader)."""
-        self.cuts: tuple[Cut, ...] = ()
-        self.site: Site | None = None
-        """The call that returned it."""
-        self.owner: Value = None
-        """The unknown whose attribute it is; `name` ends with the attribute's name."""
 
     def may_be_module(self) -> bool:
         """Whether an unknown that a module holds may be a layer with parameters."""
@@ -104,8 +87,6 @@ class Symbol:
 
 class Number(Symbol):
     """A Python number of unknown value that came out of a tensor (`item()`, `float(x)`)."""
-
-    __slots__ = ("source",)
 
     def __init__(self, name: str, cuts: tuple[Cut, ...], source: Tensor | None = None) -> None:
         super().__init__(name)
@@ -191,6 +172,10 @@ class Scope:
     is_class: bool = False
     is_comprehension: bool = False
     file: Any = None
+    stars: dict[str, None] = field(default_factory=dict)
+    """What all names were imported from that is not among the linted files."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """The dotted names of what names have been found to mean that nothing binds, '' where that is not known."""
     has_run: bool = False
     """All top-level statements of its file have run."""
 
@@ -347,8 +332,7 @@ class ModuleObject(Module):
         classes = (
             [entry for entry in self.cls.line() if isinstance(entry, Class)] if isinstance(self.cls, Class) else []
         )
-        word = re.compile(rf"\b{re.escape(attribute)}\b(?!\s*=[^=])")
-        return sum(len(word.findall(cls.chunk.text)) for cls in classes)
+        return sum(cls.chunk.mentions(attribute) for cls in classes)
 
     def unknown_members(self) -> bool:
         """Whether some module below it may hold parameters that are not known."""
