@@ -291,18 +291,23 @@ class Code:
         home = self.function(place)
         if isinstance(home, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments, defaults = [*home.args.posonlyargs, *home.args.args], home.args.defaults
-            pairs = [
+            given = [
                 *zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True),
                 *zip(home.args.kwonlyargs, home.args.kw_defaults, strict=True),
             ]
-            if any(argument.arg == source and _is_none(default) for argument, default in pairs):
+            if any(argument.arg == source and _is_none(default) for argument, default in given):
                 return True
-        return any(
-            isinstance(node, ast.Assign)
-            and _is_none(node.value)
-            and any(self.source(target) == source for target in node.targets)
-            for node in self._statements
-        )
+        pairs = (pair for node in self._statements for pair in _assigned(node))
+        return any(_is_none(value) and self.source(target) == source for target, value in pairs)
+
+    def built_as(self, callee: ast.expr) -> str:
+        """The name of the class that the file builds the called object from, '' where it does not say."""
+        source = self.source(callee)
+        for node in self._statements:
+            for target, value in _assigned(node):
+                if isinstance(value, ast.Call) and self.source(target) == source:
+                    return self.source(value.func).rpartition(".")[2]
+        return ""
 
     def assigned(self, name: str, place: ast.AST) -> list[ast.stmt]:
         """The statements of the function around `place` that bind `name` by `=`, in their order."""
@@ -318,7 +323,7 @@ class Code:
                 for part in ast.walk(target)
             )
         ]
-        return sorted(found, key=lambda node: node.lineno)
+        return sorted(found, key=self.range)
 
     def at(self, span: Span) -> ast.stmt | ast.expr:
         """The statement that stands exactly there, else the expression; a call alone is the call."""
@@ -482,6 +487,8 @@ class Code:
         anchor = before or after
         if anchor is None or not all(self._alone(one) for one in [*statements, anchor]):
             raise Refused("statements that share their lines")
+        if self.text.startswith("elif", self.range(statements[0])[0]):
+            raise Refused("an `elif` cannot stand alone")
         block = self.block(statements[0])
         first, last = self._whole(statements[0])[0], self._whole(statements[-1])[1]
         old, new = self._indent(statements[0]) or "", self._indent(anchor) or ""
@@ -668,7 +675,7 @@ class Code:
         for outer in self.around(statement):
             if isinstance(outer, (ast.For, ast.AsyncFor)) and name in names(outer.target):
                 raise Refused("a loop's variable")
-        bound = [one for one in self.assigned(name, statement) if one.lineno < statement.lineno]
+        bound = [one for one in self.assigned(name, statement) if self.range(one) < self.range(statement)]
         arguments = home.args if isinstance(home, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
         if not bound:
             if arguments is None or name not in {
@@ -700,6 +707,16 @@ def sure(node: ast.AST, kind: type[_Node]) -> _Node:
     if not isinstance(node, kind):
         raise Refused(f"not a {kind.__name__}")
     return node
+
+
+def _assigned(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with its value; those of `a, b = c, d` one by one."""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        value = sure(node, ast.Assign).value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            yield from zip(target.elts, value.elts, strict=True)
+        else:
+            yield target, value
 
 
 def _is_none(value: ast.expr | None) -> bool:

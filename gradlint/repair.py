@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradlint import fixes, sources
-from gradlint.faults import INTERNAL
 from gradlint.report import Report
 from gradlint.rule import Edit, Finding, Fix
 from gradlint.run import Run
@@ -202,9 +201,7 @@ class _Work:
         lines.subtract(_line(self.run.sources.get(f.span.path), f) for f in fixed)
         for finding in report.findings:
             line = _line(report.sources.get(finding.span.path), finding)
-            if finding.name == INTERNAL.name or _key(finding) in gone:
-                return False
-            if _key(finding) not in old and lines[line] <= 0:
+            if _key(finding) in gone or (_key(finding) not in old and lines[line] <= 0):
                 return False
             lines[line] -= 1
         return True

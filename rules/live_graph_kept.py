@@ -53,10 +53,9 @@ def fix(finding: Finding, code: Code) -> Fix | None:
     if code.function(loss) is not code.function(statement):
         return None
     # That this is a tensor is only known of what `backward()` was called on.
-    for part in ast.walk(kept):
-        if isinstance(part, (ast.Name, ast.Attribute)) and code.source(part) == code.source(loss):
-            return code.fix(f"Detach `{code.source(part)}`", code.append(part, ".detach()"), safe=True)
-    return None
+    same = [part for part in ast.walk(kept) if isinstance(part, (ast.Name, ast.Attribute))]
+    same = [part for part in same if code.source(part) == code.source(loss)]
+    return code.fix(f"Detach `{code.source(loss)}`", *(code.append(part, ".detach()") for part in same), safe=True)
 
 
 def _appended(statement: ast.stmt) -> ast.expr:

@@ -38,15 +38,20 @@ def _other_turn(before: Stored, stored: Stored) -> bool:
     return loop is same and turn != later
 
 
+# What their call gives back as a state: one tensor, or several.
+_ONE, _SEVERAL = frozenset({"GRU", "RNN", "GRUCell", "RNNCell"}), frozenset({"LSTM"})
+
+
 def fix(finding: Finding, code: Code) -> Fix | None:
     statement = sure(code.statement(finding.span), ast.Assign)
     parts = [part for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Attribute)]
-    if len(parts) != 1:
+    layer = code.built_as(statement.value.func) if isinstance(statement.value, ast.Call) else ""
+    several = layer in _SEVERAL
+    if len(parts) != 1 or not (several or layer in _ONE or isinstance(statement.value, ast.BinOp)):
         return None
     state = code.source(parts[0])
-    several = "LSTM" in finding.because[0].text if finding.because else False
     reads = [
-        part for part in ast.walk(statement.value) if isinstance(part, ast.Attribute) and code.source(part) == state
+        node for node in ast.walk(statement.value) if isinstance(node, ast.Attribute) and code.source(node) == state
     ]
     if not several and reads and not code.starts_as_none(state, statement):
         return code.fix(f"Detach `{state}`", *(code.append(read, ".detach()") for read in reads))

@@ -81,9 +81,8 @@ EXAMPLES = examples()
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.path)
 
 
-@each_example
-def test_torch_agrees(example: Example) -> None:
-    """The symptom of a Bad example is real; a Good example is healthy."""
+def execute(code: str, path: str) -> None:
+    """Runs a program under torch, as its own `__main__`."""
     import torch
 
     random.seed(0)
@@ -92,19 +91,25 @@ def test_torch_agrees(example: Example) -> None:
         import numpy as np
 
         np.random.seed(0)
-    program = compile(example.code, example.path, "exec", dont_inherit=True)
-    expectation: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-    if example.raises:
-        expectation = pytest.raises(Exception, match=re.escape(example.raises))
+    program = compile(code, path, "exec", dont_inherit=True)
     try:
-        with expectation, warnings.catch_warnings():
-            if example.heading == "Bad":
-                # Where torch warns, the warning belongs to the symptom.
-                warnings.simplefilter("ignore")
-            exec(program, {"__name__": "__main__"})  # noqa: S102
+        exec(program, {"__name__": "__main__"})  # noqa: S102
     finally:
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
+
+
+@each_example
+def test_torch_agrees(example: Example) -> None:
+    """The symptom of a Bad example is real; a Good example is healthy."""
+    expectation: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if example.raises:
+        expectation = pytest.raises(Exception, match=re.escape(example.raises))
+    with expectation, warnings.catch_warnings():
+        if example.heading == "Bad":
+            # Where torch warns, the warning belongs to the symptom.
+            warnings.simplefilter("ignore")
+        execute(example.code, example.path)
 
 
 @each_example
