@@ -652,7 +652,7 @@ def test_notebooks(tmp_path: Path, pushed: bool) -> None:
         book.splice(3, 1, [])
         book.check(pushed)
         if pushed:
-            assert one.shown(gone) == []
+            one.eventually(gone, set(), pushed)
         book.splice(3, 0, ["#%% [markdown] more", "y *= 2  # want saved-tensor-mutated at y *= 2"])
         book.check(pushed)
         # Mutated after backward: no harm is done.
@@ -773,10 +773,10 @@ def test_thousands_of_open_brackets_are_survived(clients: dict[str, Client], edi
 @asking_and_told
 def test_a_file_of_a_hundred_thousand_lines(clients: dict[str, Client], editor: str) -> None:
     one = clients[editor]
-    text = "table = {}\n" + "table['🔥'] = 1\n" * 100_000 + MUTATED
+    text = "# 🔥\n" * 50_000 + "'''\n" + "'🔥' \n" * 49_998 + "'''\n" + MUTATED
     uri = one.open(one.folders[0] / "long.py", text)
     mark = wanted(text)
-    assert {found.line for found in mark} == {100_006}
+    assert {found.line for found in mark} == {100_005}
     assert one.findings(uri) == mark
     one.edit(uri, "y.add_(1)  # want saved-tensor-mutated at y.add_(1)", "pass")
     assert one.findings(uri) == set()
@@ -927,8 +927,12 @@ send({"id": 1, "method": "initialize", "params": {"processId": None, "rootUri": 
 send({"method": "initialized", "params": {}})
 document = {"uri": uri, "languageId": "python", "version": 1, "text": sys.argv[1]}
 send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
-while b"publishDiagnostics" not in server.stdout.readline():
-    pass
+answer = b""
+while b"publishDiagnostics" not in answer:
+    length = int(server.stdout.readline().split()[1])
+    while server.stdout.readline().strip():
+        pass
+    answer = server.stdout.read(length)
 print(server.pid, flush=True)
 time.sleep(600)
 """
