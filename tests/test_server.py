@@ -503,6 +503,56 @@ def test_actions_are_of_the_kind_that_is_asked_for(clients: dict[str, Client], e
     one.shut(uri)
 
 
+KEPT = """\
+import torch
+
+x = torch.ones(3, requires_grad=True)
+losses = []
+total = 0.0
+for _ in range(3):
+    loss = (x * x).sum()
+    loss.backward()
+    label = '🔥é'; losses.append(loss)  # want live-graph-kept at losses.append(loss)
+    total += loss  # want live-graph-kept at total += loss
+"""
+
+
+@each_editor
+def test_a_finding_can_be_repaired(clients: dict[str, Client], editor: str) -> None:
+    one = clients[editor]
+    uri = one.open(one.folders[0] / "repair.py", KEPT)
+    assert one.findings(uri) == wanted(KEPT)
+    diagnostics = one.diagnostics(uri)
+    first = next(diagnostic for diagnostic in diagnostics if one.place(uri, diagnostic["range"])[0] == 9)
+    actions = one.actions(uri, [first])
+    assert [action.get("isPreferred", False) for action in actions] == [True] + [False] * (len(actions) - 1)
+    one.do(actions[0])
+    repaired = KEPT.replace("append(loss)  # want live-graph-kept at losses.append(loss)", "append(loss.detach())  #")
+    assert one.documents[uri].text.startswith(repaired.partition("#")[0])
+    one.edit(uri, "# want live-graph-kept at losses.append(loss)", "#")
+    assert one.findings(uri) == wanted(repaired)
+    one.shut(uri)
+
+
+@each_editor
+@pytest.mark.parametrize("how", ["Fix all live-graph-kept in this file", "source.fixAll.gradlint", "gradlint.fixAll"])
+def test_all_findings_of_a_file_can_be_repaired(clients: dict[str, Client], editor: str, how: str) -> None:
+    one = clients[editor]
+    uri = one.open(one.folders[0] / f"{how}.py", KEPT)
+    assert one.findings(uri) == wanted(KEPT)
+    if how == "gradlint.fixAll":
+        one.request("workspace/executeCommand", {"command": how, "arguments": [uri]})
+    elif how == "source.fixAll.gradlint":
+        (action,) = one.actions(uri, [], only=[how])
+        one.do(action)
+    else:
+        one.do(next(action for action in one.actions(uri, one.diagnostics(uri)[:1]) if action["title"] == how))
+    assert one.findings(uri) == set()
+    assert one.documents[uri].text.count("loss.detach()") == 2
+    assert one.actions(uri, [], only=["source.fixAll"]) == []
+    one.shut(uri)
+
+
 def test_a_rule_can_be_explained(tmp_path: Path) -> None:
     with client("visual_studio_code_pull", tmp_path) as one:
         assert "gradlint.explain" in one.server["executeCommandProvider"]["commands"]
