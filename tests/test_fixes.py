@@ -571,6 +571,11 @@ def test_a_repair_that_fails_leaves_the_finding(monkeypatch: pytest.MonkeyPatch)
         assert fixes.fix(findings(source)[0], source) is None
 
 
+def test_what_the_parser_warns_of_is_not_told() -> None:
+    assert Code("a.py", 'x = "\\g"\n').parses
+    assert not Code("a.py", "x = (\n").parses
+
+
 @pytest.mark.usefixtures("here")
 def test_files_that_import_each_other() -> None:
     Path("model.py").write_text(
