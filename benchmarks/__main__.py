@@ -11,13 +11,19 @@ import argparse
 import importlib.util
 import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
+
+from benchmarks import growth
+from gradlint.isolate import cores
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 3
@@ -66,6 +72,23 @@ def found(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), here]))
 
 
+def version(command: str) -> str:
+    """The version that a command says it has, '' where it does not."""
+    run = subprocess.run([command, "--version"], check=False, capture_output=True, text=True)
+    said = re.search(r"\d+(?:\.\d+)+\w*", run.stdout + run.stderr)
+    return said[0] if run.returncode == 0 and said is not None else ""
+
+
+def machine() -> str:
+    """What the numbers are of."""
+    try:
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        system = platform.platform()
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{date.today().isoformat()}, {cores()} cores, {system}, {python}"
+
+
 def contestants(folder: Path) -> Iterator[tuple[str, list[str] | None]]:
     """Every command to measure on a folder, the first as the measure of the others; None: not installed."""
     check = [sys.executable, "-m", "gradlint", "check", "--isolated", "--output-format", "concise", str(folder)]
@@ -80,7 +103,8 @@ def contestants(folder: Path) -> Iterator[tuple[str, list[str] | None]]:
     }
     for name, arguments in peers.items():
         command = found(name)
-        yield f"{name} {' '.join(arguments)}".strip(), [command, *arguments, str(folder)] if command else None
+        title = " ".join([name, version(command) if command else "", *arguments])
+        yield " ".join(title.split()), [command, *arguments, str(folder)] if command else None
     yield "ast.parse of the same files", [sys.executable, "-c", _AST, str(folder)]
     yield "libcst.parse_module of the same files", [sys.executable, "-c", _CST, str(folder)]
 
@@ -90,7 +114,7 @@ def compare(folder: Path, rounds: int, slow: bool) -> None:
     files = list(folder.rglob("*.py"))
     lines = sum(file.read_bytes().count(b"\n") for file in files)
     print(f"\n{folder.name}: {len(files)} files, {lines:,} lines")
-    print(f"  {'':44}{'CPU':>9}{'wall':>9}{'MB':>7}   of gradlint cold, one job")
+    print(f"  {'':66}{'CPU':>9}{'wall':>9}{'MB':>7}   of gradlint cold, one job")
     best: dict[str, Cost] = {}
     with tempfile.TemporaryDirectory() as cache:
         commands = dict(contestants(folder))
@@ -106,56 +130,13 @@ def compare(folder: Path, rounds: int, slow: bool) -> None:
     measure = best["gradlint, cold, one job"]
     for name, command in commands.items():
         if command is None:
-            print(f"  {name:44}  not installed")
+            print(f"  {name:66}  not installed")
         elif name not in best:
-            print(f"  {name:44}  failed")
+            print(f"  {name:66}  failed")
         else:
             one = best[name]
             cpu, wall = one.cpu / measure.cpu, one.wall / measure.wall
-            print(f"  {name:44}{cpu:>8.3f}x{wall:>8.3f}x{one.memory:>7}")
-
-
-def grow(rounds: int) -> None:
-    """Print how the cost grows with the number of files and with the length of one."""
-    fixtures = sorted((ROOT / "fixtures" / "wild").rglob("*.py"))
-
-    def files(count: int, folder: Path) -> None:
-        for number in range(count):
-            for file in fixtures:
-                place = folder / f"copy{number}" / file.parent.name
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, place)
-
-    def line(number: int) -> str:
-        body = f"    if a.f{number}:\n        x = x.detach()\n    (x * {number}).sum().backward()\n"
-        return f"def f{number}(x, a):\n{body}\n\n"
-
-    def length(lines: int, folder: Path) -> None:
-        (folder / "a.py").write_text("import torch\n\n\n" + "".join(map(line, range(lines // 6))))
-
-    _growth("copies of the fixtures", [1, 4, 16], files, rounds)
-    _growth("lines in one file", [500, 5_000, 50_000], length, rounds)
-
-
-def _growth(what: str, sizes: list[int], write: Callable[[int, Path], None], rounds: int) -> None:
-    print(f"\nCPU time by the number of {what}, per unit, start-up taken off")
-    with tempfile.TemporaryDirectory() as place:
-        empty = Path(place) / "empty"
-        empty.mkdir()
-        (empty / "a.py").write_text("import torch\ntorch.ones(1).abs()\n")
-        folders = [Path(place) / str(size) for size in sizes]
-        for size, folder in zip(sizes, folders, strict=True):
-            folder.mkdir()
-            write(size, folder)
-        best = dict.fromkeys([empty, *folders], float("inf"))
-        for _ in range(rounds):
-            for folder in best:
-                command = [sys.executable, "-m", "gradlint", "check", "--isolated", "--no-cache", "--jobs", "1"]
-                spent = cost([*command, str(folder)], place)
-                best[folder] = min(best[folder], spent.cpu if spent is not None else float("inf"))
-    each = [(best[folder] - best[empty]) / size for size, folder in zip(sizes, folders, strict=True)]
-    for size, one in zip(sizes, each, strict=True):
-        print(f"  {size:>8,}  {one / each[0]:.2f}x")
+            print(f"  {name:66}{cpu:>8.3f}x{wall:>8.3f}x{one.memory:>7}")
 
 
 def main() -> None:
@@ -166,6 +147,7 @@ def main() -> None:
     parser.add_argument("--only", action="store_true", help="only the folders given")
     parser.add_argument("--slow", action="store_true", help="repeat what takes over a minute too")
     options = parser.parse_args()
+    print(machine())
     with tempfile.TemporaryDirectory() as place:
         folders = [folder.resolve() for folder in options.folders]
         if not options.only:
@@ -180,7 +162,7 @@ def main() -> None:
         for folder in folders:
             compare(folder, options.rounds, options.slow)
         if not options.only:
-            grow(options.rounds)
+            growth.grow(options.rounds)
 
 
 if __name__ == "__main__":

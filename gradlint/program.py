@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from gradlint.imports import Imports, Question
-from gradlint.shadow.chunks import Chunk, chunks
+from gradlint.shadow.chunks import Before, Chunk, chunks
 
 
 class File:
@@ -17,20 +17,20 @@ class File:
     def __init__(self, path: str, text: str, before: File | None = None) -> None:
         self.path = path
         self.text = text
-        self._before: Sequence[Chunk] = vars(before).get("chunks", before._before) if before is not None else ()
-        """The statements of an earlier text: what stays the same is not parsed again."""
+        self._before = before.parsed if before is not None else None
+        """An earlier text: what stays the same is not parsed again."""
         self.module = path.rpartition("/")[2].removesuffix(".py")
         """Its name as the last part of an import."""
 
     def forget(self) -> None:
         """Let go of what was parsed; it is parsed again where it is needed again."""
-        self._before = ()
+        self._before = None
         for name in ("chunks", "bindings"):
             vars(self).pop(name, None)
 
     def end(self) -> None:
         """Be no part of the program any more."""
-        for chunk in vars(self).get("chunks", self._before):
+        for chunk in self.parsed.chunks if self.parsed is not None else ():
             chunk.end()
 
     @cached_property
@@ -45,8 +45,13 @@ class File:
     @cached_property
     def chunks(self) -> Sequence[Chunk]:
         found = chunks(self.path, self.text, self._before)
-        self._before = ()
+        self._before = None
         return found
+
+    @property
+    def parsed(self) -> Before | None:
+        """The last text that could be read, with its statements."""
+        return Before(self.text, self.chunks) if "chunks" in vars(self) else self._before
 
     @cached_property
     def bindings(self) -> Mapping[str, Sequence[Chunk]]:

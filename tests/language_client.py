@@ -265,7 +265,7 @@ class Client:
             assert self.process.wait(PATIENCE) == 0
             self._reader.join(PATIENCE)
             assert self.noise == b""
-            assert not self.sane or "Traceback" not in self.errors()
+            assert not self.sane or "Traceback" not in self.errors(), self.errors()
         finally:
             self.kill()
 

@@ -171,10 +171,20 @@ def interrupted(linter: Linter, path: str, after: int) -> None:
         assert left >= 0
 
 
+def check_trees(linter: Linter) -> None:
+    """Each tree, most of them made of pieces, spells the text that it stands for."""
+    for file in linter.program.files.values():
+        parts = [] if file.problem else [part for chunk in file.chunks for part in (chunk, *chunk.inner) if part]
+        for part in parts:
+            if "module" in vars(part) and part.module.body:
+                assert part.module.code == part.outline
+
+
 def check(linter: Linter, texts: Mapping[str, str]) -> None:
     fresh = Linter([Source(*item) for item in texts.items()], linter.rules)
     for path in texts:
         assert said(linter, path) == said(fresh, path), texts[path]
+    check_trees(linter)
 
 
 @settings(

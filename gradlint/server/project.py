@@ -63,8 +63,8 @@ class Project:
         self._numbers = itertools.count(1)
         self._paths: set[str] = set()
         self._imports: Imports | None = None
-        self._taught = 0
-        """The number of the process that knows the files."""
+        self._taught = 0, 0
+        """The number of the process that knows the files, and of the configuration that says which."""
         self._untold: set[str] = set()
         """What is open and not as the process knows it."""
         self._unread: set[str] = set()
@@ -127,7 +127,6 @@ class Project:
         """The configuration has changed; which files there are may have too."""
         self._wanted.clear()
         self._configured += 1
-        self._taught = 0
         self.host.changed(frozenset(self.buffers))
         self._resume()
 
@@ -203,7 +202,6 @@ class Project:
         if known is not None:
             # Not every client says that a file has changed.
             self._configured += 1
-            self._taught = 0
         return wanted
 
     def _complain(self, problem: str) -> None:
@@ -232,16 +230,18 @@ class Project:
             self._resume()
 
     def _resume(self) -> None:
-        if self._survey is None and not self._asking:
+        if (self._survey is None or self._survey.done()) and not self._asking:
             self._survey = asyncio.get_running_loop().create_task(self._lint_the_rest())
 
     async def _lint_the_rest(self) -> None:
         await asyncio.sleep(_IDLE)
         try:
-            await self._teach()
-            # The open ones first, and what is used by many last.
-            for path in sorted(self._stale, key=lambda path: (path not in self.buffers, path)):
-                await self._settle(path)
+            # Meanwhile more may have changed, the configuration too.
+            while self._stale or self._taught != (self.worker.started, self._configured):
+                await self._teach()
+                # The open ones first, and what is used by many last.
+                for path in sorted(self._stale, key=lambda path: (path not in self.buffers, path)):
+                    await self._settle(path)
         except Died as death:
             self.host.log(f"the analysis of {self.folder} ended: {death}")
             return
@@ -314,14 +314,17 @@ class Project:
     async def _teach(self) -> None:
         """Have the process know the files as they are."""
         # Whoever stops waiting: what was told by half would have to be told again.
-        await asyncio.shield(asyncio.get_running_loop().create_task(self._teach_all()))
+        task = asyncio.get_running_loop().create_task(self._teach_all())
+        # Nor need they hear how it ended.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(task)
 
     async def _teach_all(self) -> None:
         async with self._turn:
             self.worker.start()
-            if self._taught != self.worker.started:
+            while self._taught != (known := (self.worker.started, self._configured)):
                 await self._scan()
-                self._taught = self.worker.started
+                self._taught = known
                 self._untold.update(self.buffers)
             while self._unread:
                 path = self._unread.pop()

@@ -10,11 +10,12 @@ import ast
 import re
 import warnings
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from gradlint.shadow.splice import Lines, lines_in, spliced, unchanged
 from gradlint.trace import Site, Span
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Chunk:
     __slots__ = (
         "__dict__",
         "alive",
+        "before",
         "binds",
         "counts",
         "gaps",
@@ -61,6 +63,8 @@ class Chunk:
         """The text of each method of a 'class'."""
         self.counts: dict[str, int] = {}
         """How often the text names each attribute that was asked about, other than to set it."""
+        self.before: Chunk | None = None
+        """What stood here before the last edit, as far as it was parsed."""
         self.alive = True
         """It is a part of what its file is now."""
 
@@ -73,11 +77,26 @@ class Chunk:
     def module(self) -> cst.Module:
         # libcst takes a form feed at the start of a line for indentation.
         text = re.sub(r"^\f+", "", self.outline, flags=re.MULTILINE) if "\f" in self.outline else self.outline
+        before, self.before = self.before, None
         try:
+            if before is not None:
+                found = spliced(before.module, before.outline, text, before.lines, self.lines)
+                if found is not None:
+                    return found
             return cst.parse_module(text)
         except cst.ParserSyntaxError:
             # Python reads it and libcst does not (`(x): int = 1`): what it says stays unknown.
             return cst.parse_module("")
+
+    @cached_property
+    def lines(self) -> Sequence[Lines]:
+        """Where the statements of the outline are."""
+        return lines_in(_parsed(self.outline, self.path))
+
+    def follow(self, old: Chunk) -> None:
+        """Stand in the place of `old`, which has another text."""
+        self.before = old if "module" in vars(old) else old.before
+        old.before = None
 
     @cached_property
     def body(self) -> Sequence[cst.CSTNode]:
@@ -127,12 +146,17 @@ class Chunk:
         """The line of the file for a line of the outline."""
         return self.line - 1 + line + sum(left_out for after, left_out in self.gaps if line > after)
 
-    def move(self, to: Chunk) -> None:
-        """Stand where `to` stands, which has the same text."""
-        self.line = to.line
-        for mine, other in zip(self.inner, to.inner, strict=True):
-            if mine is not None and other is not None:
-                mine.line = other.line
+    @property
+    def last(self) -> int:
+        """The line of the file at which the chunk ends."""
+        return self.line + self.text.count("\n") - 1
+
+    def shift(self, lines: int) -> None:
+        """Stand so many lines further down."""
+        self.line += lines
+        for one in self.inner:
+            if one is not None:
+                one.line += lines
 
     def goes_on_as(self, new: Chunk) -> bool:
         """Take over what differs in `new`, where that is nothing but bodies of methods; else False."""
@@ -146,11 +170,33 @@ class Chunk:
                     old.line = one.line
                 else:
                     old.alive = False
+                    one.follow(old)
                     self.inner[at] = one
         self.line, self.text, self.methods = new.line, new.text, new.methods
         self.imports, self.gaps = new.imports, new.gaps
         vars(self).pop("deferred", None)
         return True
+
+    def replaced(self, new: Chunk) -> Chunk:
+        """What stands here from now on: `new`, with what it can keep of this chunk, or this chunk itself."""
+        if self.kind == "class" and self.goes_on_as(new):
+            return self
+        if self.kind == "class":
+            new.take_methods(self)
+        else:
+            new.follow(self)
+        self.end()
+        return new
+
+    def take_methods(self, old: Chunk) -> None:
+        """Keep the methods of `old`, a class of another outline, whose text is the same."""
+        same = {one.text: one for one in old.inner if one is not None}
+        for at, new in enumerate(self.inner):
+            kept = same.pop(new.text, None) if new is not None else None
+            if kept is not None and new is not None:
+                kept.line = new.line
+                self.inner[at] = kept
+        old.inner = list(same.values())
 
     def end(self) -> None:
         """Be no part of the file any more."""
@@ -218,18 +264,25 @@ class TooDeep(ValueError):
         self.line = line
 
 
-def chunks(path: str, text: str, before: Sequence[Chunk] = ()) -> list[Chunk]:
+class Before(NamedTuple):
+    """An earlier text of a file, and its chunks."""
+
+    text: str
+    chunks: Sequence[Chunk]
+
+
+def chunks(path: str, text: str, before: Before | None = None) -> Sequence[Chunk]:
     """The top-level statements of `text`, in order.  Raises TooDeep, and what `ast.parse` raises.
 
-    `before` are those of an earlier text of the file.  Each whose text is the same stays the same chunk, with all that
-    was parsed of it, so that an edit costs what it changed; the others end.
+    Each chunk of `before` whose text is the same stays the same chunk, with all that was parsed of it, so that an edit
+    costs what it changed; the others end.
     """
     depth = _deepest_nesting(text)
     if depth is not None:
         raise TooDeep(depth)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(text, path)
+    if before is not None and (edited := _edited(path, text, before)) is not None:
+        return edited
+    tree = _parsed(text, path)
     lines = [line + "\n" for line in text.split("\n")]
     defined = {s.name for s in tree.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
     found: list[Chunk] = []
@@ -242,23 +295,66 @@ def chunks(path: str, text: str, before: Sequence[Chunk] = ()) -> list[Chunk]:
             previous = found.pop()
             start, kind = previous.line, "statement"
             binds = dict.fromkeys(previous.binds)
-        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            kind = "def"
-        elif isinstance(statement, ast.ClassDef):
-            kind = "class"
-        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            kind = "import"
         else:
-            kind = "names" if _only_binds(statement, defined) else "statement"
+            kind = _DEFINITIONS.get(type(statement)) or ("names" if _only_binds(statement, defined) else "statement")
         binds.update(dict.fromkeys(_bound(statement)))
-        chunk = Chunk(path, start, "".join(lines[start - 1 : end]), kind, tuple(binds))
-        if "import" in chunk.text:
-            chunk.imports = list(_imports(statement))
-        found.append(chunk)
+        found.append(_chunk(path, start, lines[start - 1 : end], kind, tuple(binds), statement))
         last_end = max(end, last_end)
-        if isinstance(statement, ast.ClassDef) and kind == "class":
-            _defer(chunk, statement, lines)
-    return _continued(found, before) if before else found
+    return _continued(found, before.chunks) if before is not None else found
+
+
+_DEFINITIONS: dict[type, str] = {
+    ast.FunctionDef: "def",
+    ast.AsyncFunctionDef: "def",
+    ast.ClassDef: "class",
+    ast.Import: "import",
+    ast.ImportFrom: "import",
+}
+
+
+def _parsed(text: str, path: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, path)
+
+
+def _chunk(path: str, line: int, lines: list[str], kind: str, binds: tuple[str, ...], statement: ast.stmt) -> Chunk:
+    chunk = Chunk(path, line, "".join(lines), kind, binds)
+    if "import" in chunk.text:
+        chunk.imports = list(_imports(statement))
+    if isinstance(statement, ast.ClassDef) and kind == "class":
+        _defer(chunk, statement, lines, line - _first_line(statement))
+    return chunk
+
+
+def _edited(path: str, text: str, before: Before) -> Sequence[Chunk] | None:
+    """The chunks of `before` after an edit inside one definition, None where that is not all that changed."""
+    old, new = before.text.split("\n"), text.split("\n")
+    above, below = unchanged(old, new)
+    longer = len(new) - len(old)
+    at = next((i for i, one in enumerate(before.chunks) if one.last >= len(old) - below), None)
+    if at is None or (ended := before.chunks[at]).line > above + 1 or not ended.defines:
+        return None
+    lines = [line + "\n" for line in new[ended.line - 1 : ended.last + longer]]
+    try:
+        tree = _parsed("".join(lines), path)
+    except (SyntaxError, ValueError):
+        return None
+    statement = tree.body[0] if len(tree.body) == 1 else None
+    if (
+        not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        or (_DEFINITIONS[type(statement)], statement.name) != (ended.kind, ended.defines)
+        or (_first_line(statement), statement.end_lineno) != (1, len(lines))
+    ):
+        return None
+    for one in before.chunks[at + 1 :]:
+        one.shift(longer)
+    made = _chunk(path, ended.line, lines, ended.kind, ended.binds, statement)
+    if ended.text == made.text:
+        return before.chunks
+    if ended.kind == "def":
+        vars(made)["lines"] = lines_in(tree)
+    return [*before.chunks[:at], ended.replaced(made), *before.chunks[at + 1 :]]
 
 
 def _continued(found: list[Chunk], before: Sequence[Chunk]) -> list[Chunk]:
@@ -271,14 +367,14 @@ def _continued(found: list[Chunk], before: Sequence[Chunk]) -> list[Chunk]:
         olds = same.get((new.kind, new.text))
         kept.append(olds.pop() if olds else None)
         if (one := kept[-1]) is not None:
-            one.move(new)
+            one.shift(new.line - one.line)
     left = {id(old): old for olds in same.values() for old in olds}
-    classes = {old.defines: old for old in left.values() if old.kind == "class"}
+    named = {(old.kind, old.defines): old for old in left.values() if old.defines}
     for at, new in enumerate(found):
-        if kept[at] is None and new.kind == "class":
-            old_class = classes.pop(new.defines, None)
-            if old_class is not None and old_class.goes_on_as(new):
-                kept[at] = left.pop(id(old_class))
+        ended = named.pop((new.kind, new.defines), None) if kept[at] is None else None
+        if ended is not None:
+            del left[id(ended)]
+            kept[at] = ended.replaced(new)
     for old in left.values():
         old.end()
     return [old or new for old, new in zip(kept, found, strict=True)]
@@ -289,15 +385,20 @@ def _first_line(statement: ast.stmt) -> int:
     return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
-def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
-    """Leave the bodies of a class's methods out of its outline."""
+def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str], above: int) -> None:
+    """Leave the bodies of a class's methods out of its outline.
+
+    `lines` are the class's own; `above` are those that the file has more above it than what was parsed.
+    """
     outline: list[str] = []
-    last, copied = 0, chunk.line - 1
+    begin = _first_line(cls) - 1
+    last = copied = 0
     for method in cls.body:
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            last = method.end_lineno or last
+            last = (method.end_lineno or method.lineno) - begin
             continue
-        start, end, body = _first_line(method), method.end_lineno or method.lineno, _first_line(method.body[0])
+        start, end = _first_line(method) - begin, (method.end_lineno or method.lineno) - begin
+        body = _first_line(method.body[0]) - begin
         text = "".join(lines[start - 1 : end])
         chunk.methods[method.name] = text
         indent = lines[body - 1][: method.body[0].col_offset]
@@ -306,7 +407,7 @@ def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
             chunk.inner.append(None)
         else:
             # A block around it keeps every column, and one line before it keeps the lines.
-            inner = Chunk(chunk.path, start - 1, text, "method", (method.name,))
+            inner = Chunk(chunk.path, start + begin + above - 1, text, "method", (method.name,))
             inner.outline = "if 1:\n" + text
             chunk.inner.append(inner)
             # The outline stays the same however long the body is, so that its tree outlives a change of the body.
@@ -315,7 +416,7 @@ def _defer(chunk: Chunk, cls: ast.ClassDef, lines: list[str]) -> None:
             if end > body:
                 chunk.gaps.append((len(outline), end - body))
         last = end
-    chunk.outline = "".join([*outline, *lines[copied : cls.end_lineno]])
+    chunk.outline = "".join([*outline, *lines[copied:]])
 
 
 def _only_binds(statement: ast.stmt, defined: set[str]) -> bool:

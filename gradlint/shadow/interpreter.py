@@ -130,6 +130,8 @@ class Choices:
         after = {node: frozenset(self.taken[node]) for node in self.found_taken}
         coverage = Coverage(self.found_taken, tuple(self.found_told), after, self.new_sides, self.new_told)
         coverage.add_to(self)
+        for scope in self.imported.values():
+            scope.names.clear()
         return coverage
 
     def untold(self, function: Function, whole: bool = True) -> bool:
@@ -301,11 +303,18 @@ class Interpreter(Autograd):
         """Optimizers and modules that only their use tells of."""
 
     def forget(self) -> None:
-        """Undo the path's decisions, for unknowns that other paths will meet too."""
+        """Undo the path's decisions, for unknowns that other paths will meet too, and let go of what only it needed."""
         for symbol in self.decided:
             symbol.truth = symbol.absent = symbol.tensor = None
             symbol.equal = ...
             symbol.unequal = frozenset()
+        # These point at the walk in circles, and so would keep all of it until someone looks for garbage.
+        self._consequences.clear()
+        self.pure.clear()
+        self.decided.clear()
+        self.tensor_attributes.clear()
+        if self.main is not None:
+            self.main.names.clear()
 
     # -- places
 

@@ -1,14 +1,19 @@
 // What a user of the extension sees and does, in the editor itself.  Started by run.py.
 
+import { execFile } from 'node:child_process';
 import { readFile, readdir, readlink, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
+import { promisify } from 'node:util';
 
 const given = JSON.parse(process.argv[2]);
 const { chromium } = createRequire(import.meta.url)(given.playwright);
 
 /** Everything waits this long at most: a loaded machine is slow, and a wait ends as soon as what it waits for is there. */
 const PATIENCE = 60_000;
+
+/** The part of the window that the README shows. */
+const PICTURE = { x: 352, y: 36, width: 928, height: 640 };
 
 const browser = await chromium.launch({ executablePath: given.browser });
 const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
@@ -102,6 +107,21 @@ async function status() {
 
 const settled = (what, good) => until(`status bar item that ${what}`, status, good);
 
+/** Applies a quick fix at the cursor. */
+async function quickFix(title) {
+    await page.keyboard.press('Control+Period');
+    const action = page.locator('.action-widget .monaco-list-row', { hasText: title });
+    await action.waitFor();
+    await page.screenshot({ path: path.join(given.output, `menu-${title.replaceAll(/\W+/g, '-')}.png`) });
+    await action.click();
+}
+
+/** Waits for a line in an editor. */
+async function line(text) {
+    const read = async () => (await texts('.view-line')).map(plain);
+    await until(`line with ${text}`, read, (all) => all.some((each) => each.includes(text)));
+}
+
 /** Settings of the workspace: their file is watched, which code-server does not do with the user's. */
 async function settings(changes) {
     await writeFile(path.join(given.workspace, '.vscode', 'settings.json'), JSON.stringify(changes));
@@ -187,6 +207,7 @@ await check('a finding refers to the places it is about', async () => {
 });
 
 await check('hovering shows the page of the rule', async () => {
+    await command('View: Hide Panel');
     await command('View: Focus First Editor Group');
     await place('model.py', 'parameters-behind-cut', 'detach');
     await command('Show or Focus Hover');
@@ -194,6 +215,7 @@ await check('hovering shows the page of the rule', async () => {
         const text = plain(all.join('\n'));
         return text.includes('parameters-behind-cut') && text.includes('never train');
     });
+    await page.screenshot({ path: path.join(given.output, 'finding.png'), clip: PICTURE });
 });
 
 await check('an edit takes the finding away and brings it back', async () => {
@@ -208,19 +230,51 @@ await check('an edit takes the finding away and brings it back', async () => {
     await until('a warning underlined', () => squiggles('warning'), (count) => count > 0);
 });
 
-await check('a quick fix is applied', async () => {
+await check('a place is allowed by a quick fix', async () => {
     await place('model.py', 'parameters-behind-cut', 'attention');
-    await page.keyboard.press('Control+Period');
-    const action = page.locator('.action-widget .monaco-list-row', { hasText: 'Allow' });
-    await action.first().waitFor();
-    await page.screenshot({ path: path.join(given.output, 'quick-fix-menu.png') });
-    await action.first().click();
-    await until('comment that allows the rule', () => texts('.view-line'), (all) =>
-        all.some((line) => plain(line).includes('gradlint: allow[parameters-behind-cut]')),
-    );
+    await quickFix('Allow parameters-behind-cut here');
+    await line('gradlint: allow[parameters-behind-cut]');
     await settled('counts two', (text) => text.endsWith('gradlint: 2'));
     await page.keyboard.press('Control+KeyZ');
     await settled('counts three', (text) => text.endsWith('gradlint: 3'));
+});
+
+await check('a finding is repaired by a quick fix', async () => {
+    await place('model.py', 'saved-tensor-mutated', 'y += x');
+    await quickFix('Make a new tensor');
+    await line('y = y + x');
+    await settled('counts two', (text) => text.endsWith('gradlint: 2'));
+    await page.keyboard.press('Control+KeyZ');
+    await settled('counts three', (text) => text.endsWith('gradlint: 3'));
+});
+
+await check('where nothing can be fixed safely, this is said', async () => {
+    await command('gradlint: Fix All in File');
+    await notification('nothing here can be fixed safely');
+    await clearNotifications();
+});
+
+await check('all in a file is fixed, by command and on save', async () => {
+    await open('engine.py');
+    await settled('counts two', (text) => text.endsWith('gradlint: 2'));
+    await command('gradlint: Fix All in File');
+    await line('running_loss += loss.detach()');
+    await settled('counts one', (text) => text.endsWith('gradlint: 1'));
+    await command('File: Revert File');
+    await settled('counts two', (text) => text.endsWith('gradlint: 2'));
+    await settings({ 'editor.codeActionsOnSave': { 'source.fixAll.gradlint': 'explicit' } });
+    const file = path.join(given.workspace, 'engine.py');
+    const before = await readFile(file, 'utf8');
+    await place('engine.py', 'live-graph-kept', 'running_loss');
+    await page.keyboard.press('End');
+    await page.keyboard.type('!');
+    await page.keyboard.press('Control+KeyS');
+    const read = () => readFile(file, 'utf8');
+    await until('fix in the file', read, (text) => text.includes('running_loss += loss.detach()'));
+    await settings({});
+    await writeFile(file, before);
+    await settled('counts two', (text) => text.endsWith('gradlint: 2'));
+    await open('model.py');
 });
 
 await check('a rule is explained', async () => {
@@ -279,6 +333,15 @@ await check('an edit of a cell is followed', async () => {
     await page.keyboard.press('End');
     await page.keyboard.press('Enter');
     await page.keyboard.type('optimizer.zero_grad()');
+    await settled('counts none', (text) => text === ' gradlint');
+    await page.keyboard.press('Control+KeyZ');
+    await settled('counts one', (text) => text.endsWith('gradlint: 1'));
+});
+
+await check('a finding in a cell is repaired', async () => {
+    await page.locator('.notebookOverlay .view-line', { hasText: 'loss.backward()' }).click();
+    await quickFix('Insert `optimizer.zero_grad');
+    await line('optimizer.zero_grad(');
     await settled('counts none', (text) => text === ' gradlint');
     await page.keyboard.press('Control+KeyZ');
     await settled('counts one', (text) => text.endsWith('gradlint: 1'));
@@ -349,6 +412,21 @@ await check('disabled, it shows nothing', async () => {
     await until('no status bar item', status, (text) => text === '');
     await until('nothing underlined', () => squiggles('error'), (count) => count === 0);
     await settings({});
+    await settled('counts three', (text) => text.endsWith('gradlint: 3'));
+});
+
+await check('the interpreter that the Python extension selects comes first', async () => {
+    const [node, ...args] = given.installPython;
+    await promisify(execFile)(node, args);
+    await load();
+    await open('model.py');
+    await settled('counts three', (text) => text.endsWith('gradlint: 3'));
+    await command('gradlint: Show Output');
+    const output = async () => plain((await texts('.output-view .view-line')).join(''));
+    await until('start from the interpreter', output, (text) => text.includes('from the selected interpreter'));
+    // Another one is selected, where there is no gradlint.
+    await writeFile(given.interpreter, given.impostors.foreign);
+    await until('start from .venv', output, (text) => text.includes('from .venv of the workspace folder'));
     await settled('counts three', (text) => text.endsWith('gradlint: 3'));
 });
 

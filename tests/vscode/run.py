@@ -19,6 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,24 @@ for step in range(100):
     optimizer.step()
 """,
 )
+
+PYTHON_EXTENSION = """\
+const fs = require('node:fs');
+const vscode = require('vscode');
+const file = %s;
+exports.activate = () => {
+    const changed = new vscode.EventEmitter();
+    fs.watchFile(file, { interval: 200 }, () => changed.fire(undefined));
+    const getActiveEnvironmentPath = () => ({ id: file, path: fs.readFileSync(file, 'utf8').trim() });
+    const resolveEnvironment = async ({ path }) => ({ executable: { uri: vscode.Uri.file(path) } });
+    return {
+        environments: {
+            getActiveEnvironmentPath, resolveEnvironment, onDidChangeActiveEnvironmentPath: changed.event,
+        },
+    };
+};
+"""
+"""Stands for the Python extension, which cannot be had everywhere: the selected interpreter stands in a file."""
 
 SETTINGS: dict[str, object] = {
     "editor.minimap.enabled": False,
@@ -147,6 +166,9 @@ def test(scratch: Path, tools: Path, browser: str, python: str, output: Path) ->
     lay_workspace(workspace, python)
     impostors = lay_impostors(scratch / "impostors", python)
 
+    interpreter = scratch / "interpreter"
+    interpreter.write_text(script(scratch / "python", f'exec {python} "$@"'))
+
     server = [str(node), str(entry(tools)), "--user-data-dir", str(user), "--extensions-dir", str(extensions)]
     subprocess.run([*server, "--install-extension", str(package)], env=environment, check=True, timeout=120)
     with running(server, environment, output / "code-server.log") as address:
@@ -154,6 +176,8 @@ def test(scratch: Path, tools: Path, browser: str, python: str, output: Path) ->
             "address": address,
             "browser": browser,
             "impostors": impostors,
+            "installPython": [*server, "--install-extension", str(pack_python_extension(scratch, interpreter))],
+            "interpreter": str(interpreter),
             "output": str(output),
             "playwright": str(tools / "node_modules" / "playwright-core"),
             "settings": str(settings),
@@ -203,6 +227,22 @@ def lay_impostors(folder: Path, python: str) -> dict[str, str]:
         "foreign": script(folder / "foreign", '[ "$*" = --version ] && echo gradlint 1.1.7 && exit\nexit 2'),
         "bare": script(folder / "bare", f'PYTHONPATH={folder} exec {python} -m gradlint "$@"'),
     }
+
+
+def pack_python_extension(scratch: Path, interpreter: Path) -> Path:
+    """The package of the extension that stands for Python's."""
+    manifest = {
+        "name": "python",
+        "publisher": "ms-python",
+        "version": "1.0.0",
+        "engines": {"vscode": "^1.91.0"},
+        "main": "./extension.js",
+    }
+    package = scratch / "python.vsix"
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("extension/package.json", json.dumps(manifest))
+        archive.writestr("extension/extension.js", PYTHON_EXTENSION % json.dumps(str(interpreter)))
+    return package
 
 
 def script(path: Path, text: str) -> str:

@@ -33,8 +33,25 @@ export function register(server: Server): vscode.Disposable {
 
 async function fixFile(server: Server): Promise<void> {
     const document = vscode.window.activeTextEditor?.document;
-    if (document !== undefined) {
+    if (document === undefined) {
+        return;
+    }
+    const edited: vscode.TextDocument[] = [];
+    const watching = vscode.workspace.onDidChangeTextDocument((event) => {
+        // The cells of a notebook have its path.
+        if (event.document.uri.path === document.uri.path) {
+            edited.push(event.document);
+        }
+    });
+    try {
         await server.execute('gradlint.fixAll', server.protocolUri(document.uri));
+    } finally {
+        watching.dispose();
+    }
+    if (edited.length === 0) {
+        void vscode.window.showInformationMessage(
+            'gradlint: nothing here can be fixed safely. What else can be done is among the quick fixes of each finding.',
+        );
     }
 }
 

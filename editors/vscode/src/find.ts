@@ -5,7 +5,7 @@
  * by its name is asked who it is before it is started as a server.
  */
 
-import { execFile } from 'node:child_process';
+import { execFile, type ExecFileException } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';
 import * as path from 'node:path';
 
@@ -135,10 +135,17 @@ function answer(
             [...command.args, ...args],
             { cwd, timeout: PATIENCE, windowsHide: true },
             (error, stdout, stderr) => {
-                resolve({ stdout, failure: error === null ? undefined : (lastLine(stderr) ?? error.message) });
+                resolve({ stdout, failure: error === null ? undefined : (lastLine(stderr) ?? ended(error)) });
             },
         );
     });
+}
+
+function ended(error: ExecFileException): string {
+    if (error.killed === true) {
+        return `no answer within ${PATIENCE / 1000} s`;
+    }
+    return typeof error.code === 'number' ? `exit code ${error.code}` : error.message;
 }
 
 /** The last line that says something. */

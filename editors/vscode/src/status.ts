@@ -18,8 +18,10 @@ export class Status implements vscode.Disposable {
         this.watching = vscode.Disposable.from(
             server.onDidChange(show),
             vscode.languages.onDidChangeDiagnostics(show),
-            vscode.window.onDidChangeActiveTextEditor(show),
-            vscode.window.onDidChangeActiveNotebookEditor(show),
+            vscode.window.tabGroups.onDidChangeTabs(show),
+            vscode.window.tabGroups.onDidChangeTabGroups(show),
+            // A tab may be there before its document is.
+            vscode.workspace.onDidOpenTextDocument(show),
         );
         show();
     }
