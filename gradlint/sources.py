@@ -95,12 +95,10 @@ def find(paths: Sequence[str], excludes: Excludes) -> tuple[list[str], list[Find
         path = os.path.normpath(given)
         if not os.path.exists(path):
             raise PathMissing(f"no such file or folder: {given}")
-        excluded = _matches(spec, path, excludes.root, folder=os.path.isdir(path))
-        if excluded and excludes.force:
+        if excludes.force and _matches(spec, path, excludes.root, folder=os.path.isdir(path)):
             continue
         if os.path.isdir(path):
-            # A pattern that hits the named folder itself would hit everything in it.
-            root = Path(path) if excluded else excludes.root
+            root = _root(spec, path, excludes)
             files: Iterable[str] = _walk(path, spec, root, _ignores_above(path), closed)
         else:
             files = [path]
@@ -109,16 +107,22 @@ def find(paths: Sequence[str], excludes: Excludes) -> tuple[list[str], list[Find
     return sorted(found.values(), key=lambda file: file.split(os.sep)), closed
 
 
-def excluded(path: str, excludes: Excludes) -> bool:
-    """Whether a file is left out although the user named it, as by `excludes.force`."""
-    return _matches(GitIgnoreSpec.from_lines(excludes.patterns), path, excludes.root, folder=False)
+def excluded(path: str, excludes: Excludes, folder: str) -> bool:
+    """Whether a file is left out of `folder`; who names an excluded folder wants what is in it."""
+    spec = GitIgnoreSpec.from_lines(excludes.patterns)
+    return _matches(spec, path, _root(spec, folder, excludes), folder=False)
+
+
+def _root(spec: GitIgnoreSpec, folder: str, excludes: Excludes) -> Path:
+    """Where patterns are read from: one that hits the named folder itself would hit everything in it."""
+    return Path(folder) if _matches(spec, folder, excludes.root, folder=True) else excludes.root
 
 
 def found_in(folder: str, path: str, excludes: Excludes) -> bool:
     """Whether `find` gives the file at `path` when it is asked for `folder`."""
     here = os.path.normpath(folder)
     spec = GitIgnoreSpec.from_lines(excludes.patterns)
-    root = Path(here) if _matches(spec, here, excludes.root, folder=True) else excludes.root
+    root = _root(spec, here, excludes)
     ignores = _ignores_above(here)
     for part in os.path.relpath(path, here).split(os.sep):
         ignores += _read_ignores(here)

@@ -34,6 +34,11 @@ y = x.exp()
 label = '🔥é'; y.add_(1)  # want saved-tensor-mutated at y.add_(1)
 y.sum().backward()
 x.abs()  # want dropped-result at x.abs()
+losses = []
+for _ in range(3):
+    loss = (x * x).sum()
+    loss.backward()
+    losses.append(loss)  # want live-graph-kept at losses.append(loss)
 """
 
 

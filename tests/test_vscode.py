@@ -1,4 +1,4 @@
-"""The extension for VS Code agrees with the server and the package; `tests/vscode/run.py` tests it in the editor."""
+"""The extension for VS Code agrees with the server and the package; `tests/vscode/drive.py` tests it in the editor."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -81,6 +82,13 @@ def test_a_workspace_that_is_not_trusted_sets_nothing_that_is_run() -> None:
     assert trust["supported"] == "limited"
     runs = {name for name, value in PROPERTIES.items() if "array" in value["type"]}
     assert set(trust["restrictedConfigurations"]) == runs
+
+
+def test_what_the_test_in_the_editor_lacks_is_said(tmp_path: Path) -> None:
+    command = [sys.executable, "tests/vscode/drive.py", "--tools", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "npm install code-server@4.139.1 playwright-core@1.65.1\n" in run.stderr
 
 
 @pytest.mark.timeout(300)

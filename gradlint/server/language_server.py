@@ -157,6 +157,9 @@ class Server(LanguageServer):
         self._reports: dict[str, tuple[tuple[int, int], list[tuple[str, list[types.Diagnostic], str]]]] = {}
         self._pulls = self._pulls_cells = False
         self._refreshing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self.dismissed = False
+        """Whether the client has said that it leaves."""
 
     # The beginning and the end
 
@@ -170,6 +173,7 @@ class Server(LanguageServer):
 
     async def begun(self) -> None:
         """Ask the client for what it must be asked for, and read the folders."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch_client())
         self.folders_changed()
         self.log(f"gradlint {gradlint.__version__} on Python {sys.version.split()[0]} ({sys.executable})")
         with contextlib.suppress(Exception):
@@ -200,9 +204,10 @@ class Server(LanguageServer):
             project.reconfigure()
         return project
 
-    async def watch_client(self) -> None:
+    async def _watch_client(self) -> None:
         """End when the client's process has, whoever still holds our pipes open."""
-        while self.process_id is not None:
+        # Elsewhere, to ask for a process by `kill` would end it.
+        while self.process_id is not None and os.name == "posix":
             await asyncio.sleep(_WATCH)
             try:
                 os.kill(self.process_id, 0)
@@ -622,7 +627,7 @@ def _holds(finding: Finding, line: int, column: int) -> bool:
 
 
 def serve() -> None:
-    """Speak with one client over standard input and output until it leaves."""
+    """Speak with one client over standard input and output until it leaves, by `sys.exit(1)` if without a word."""
     prepare()
     # What anything prints must not get between the messages.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -632,6 +637,8 @@ def serve() -> None:
         server.start_io(stdout=out)
     finally:
         server.end()
+    if not server.dismissed:
+        sys.exit(1)
 
 
 def make() -> Server:
@@ -648,6 +655,7 @@ def make() -> Server:
 
     @server.feature(types.SHUTDOWN)
     def shutdown(params: None) -> None:  # noqa: ARG001
+        server.dismissed = True
         server.end()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)

@@ -212,9 +212,8 @@ class Project:
 
     # How it comes to be known
 
-    @staticmethod
-    def _excluded(path: str, wanted: run.Wanted) -> bool:
-        return sources.excluded(path, wanted.settings.excludes())
+    def _excluded(self, path: str, wanted: run.Wanted) -> bool:
+        return sources.excluded(path, wanted.settings.excludes(), self.folder or os.path.dirname(path))
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:

@@ -70,6 +70,14 @@ Idle timers, which send edits and show diagnostics, do not fire in a batch Emacs
 (check-replace "label = '🔥é'" "label = 'é🔥🔥'")
 (check-settle "moved")
 
+;; All safe repairs.
+(check-replace "  # want live-graph-kept at losses.append(loss)" "")
+(eglot--signal-textDocument/didChange)
+(eglot--apply-workspace-edit
+ (plist-get (car (eglot-code-actions (point-min) (point-max) "source.fixAll.gradlint")) :edit))
+(check-settle "repaired")
+(check-replace "losses.append(loss.detach())" "losses.append(loss.detach()) ")
+
 ;; A code action.
 (goto-char (point-min))
 (search-forward "x.abs()")

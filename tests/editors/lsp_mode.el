@@ -77,6 +77,13 @@
 (check-replace "label = " "other_label = ")
 (check-settle "moved")
 
+;; All safe repairs.
+(check-replace "  # want live-graph-kept at losses.append(loss)" "")
+(lsp--flush-delayed-changes)
+(lsp-execute-code-action-by-kind "source.fixAll.gradlint")
+(check-settle "repaired")
+(check-replace "losses.append(loss.detach())" "losses.append(loss.detach()) ")
+
 ;; A code action.
 (goto-char (point-min))
 (search-forward "x.abs()")

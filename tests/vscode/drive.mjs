@@ -1,4 +1,4 @@
-// What a user of the extension sees and does, in the editor itself.  Started by run.py.
+// What a user of the extension sees and does, in the editor itself.  Started by drive.py.
 
 import { execFile } from 'node:child_process';
 import { readFile, readdir, readlink, writeFile } from 'node:fs/promises';
@@ -91,6 +91,8 @@ async function problems() {
     return (await texts('.markers-panel .monaco-list-row')).map(plain);
 }
 
+const badge = () => page.locator('.panel .action-item.checked .badge-content').innerText();
+
 /** How many findings the marks of the workspace ask for. */
 async function wanted() {
     const files = (await readdir(given.workspace)).filter((name) => /\.(py|ipynb)$/.test(name));
@@ -115,6 +117,9 @@ async function quickFix(title) {
     await page.screenshot({ path: path.join(given.output, `menu-${title.replaceAll(/\W+/g, '-')}.png`) });
     await action.click();
 }
+
+/** The Markdown that is shown. */
+const preview = () => page.frameLocator('iframe.webview.ready').last().frameLocator('iframe');
 
 /** Waits for a line in an editor. */
 async function line(text) {
@@ -170,8 +175,9 @@ function expect(holds, what) {
     }
 }
 
-async function load() {
-    await page.goto(`${given.address}/?folder=${encodeURIComponent(given.workspace)}`);
+/** Opens the folder, or a file that names several. */
+async function load(query = `folder=${given.workspace}`) {
+    await page.goto(`${given.address}/?${query}`);
     await page.locator('.monaco-workbench').waitFor();
     await page.locator('.explorer-folders-view .monaco-list-row', { hasText: 'model.py' }).waitFor();
 }
@@ -283,8 +289,11 @@ await check('a rule is explained', async () => {
     // The rule at the cursor comes first.
     await page.locator('.quick-input-list .monaco-list-row.focused', { hasText: 'parameters-behind-cut' }).waitFor();
     await page.keyboard.press('Enter');
-    const frame = page.frameLocator('iframe.webview.ready').last().frameLocator('iframe');
-    await frame.getByRole('heading', { name: 'never train' }).waitFor();
+    await preview().getByRole('heading', { name: 'never train' }).waitFor();
+    await command('View: Close All Editors in Group');
+    await place('model.py', 'unregistered-layers', 'self.decoder');
+    await quickFix('Explain unregistered-layers');
+    await preview().getByRole('heading', { name: 'plain container' }).waitFor();
     await command('View: Close All Editors in Group');
 });
 
@@ -324,8 +333,8 @@ await check('cells of a notebook are underlined, and nothing is told twice', asy
     await until('problem of the cell', problems, (all) =>
         all.some((row) => row.includes('missing-zero-grad') && row.includes('Ln 3')),
     );
-    const badge = await page.locator('.panel .action-item.checked .badge-content').innerText();
-    expect(Number(badge) === (await wanted()), `the badge counts ${badge}, the workspace has ${await wanted()}`);
+    const all = await wanted();
+    await until('right number on the badge', badge, (text) => Number(text) === all);
 });
 
 await check('an edit of a cell is followed', async () => {
@@ -334,7 +343,11 @@ await check('an edit of a cell is followed', async () => {
     await page.keyboard.press('Enter');
     await page.keyboard.type('optimizer.zero_grad()');
     await settled('counts none', (text) => text === ' gradlint');
-    await page.keyboard.press('Control+KeyZ');
+    const undone = async () => {
+        await page.keyboard.press('Control+KeyZ');
+        return (await texts('.notebookOverlay .view-line')).map(plain);
+    };
+    await until('cell as it was', undone, (all) => !all.some((each) => each.includes('optimizer.zero')));
     await settled('counts one', (text) => text.endsWith('gradlint: 1'));
 });
 
@@ -368,6 +381,22 @@ await check('a change of a setting reaches the server', async () => {
     await until('end of the lens', lenses, (all) => all.length === 0);
 });
 
+await check('hovering over a tensor says what is known of it, once that is wanted', async () => {
+    await settings({ 'gradlint.hover.tensors': true });
+    // To the name in the line after it, where there is no finding.
+    await place('model.py', 'saved-tensor-mutated', 'y +=');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('End');
+    await page.keyboard.press('ArrowLeft');
+    const known = async () => {
+        await command('Show or Focus Hover');
+        await page.waitForTimeout(1000);
+        return plain((await texts('.monaco-hover-content')).join('\n'));
+    };
+    await until('hover on a tensor', known, (text) => text.includes('requires_grad'));
+    await settings({});
+});
+
 await check('a server that dies is started again', async () => {
     const killed = await kill();
     await until('other server', servers, (pids) => pids.length === 1 && pids[0] !== killed);
@@ -382,8 +411,7 @@ await check('a gradlint that is not there is told, with what was tried', async (
     const buttons = page.locator('.notification-list-item', { hasText: 'not found' });
     await buttons.getByText('Set Path').waitFor();
     await buttons.getByText('Install Instructions').click();
-    const details = page.frameLocator('iframe.webview.ready').last().frameLocator('iframe');
-    await details.getByText('pip install "gradlint-torch[lsp]"').waitFor();
+    await preview().getByText('pip install "gradlint-torch[lsp]"').waitFor();
 });
 
 await check('another package of the same name is not started', async () => {
@@ -415,6 +443,19 @@ await check('disabled, it shows nothing', async () => {
     await settled('counts three', (text) => text.endsWith('gradlint: 3'));
 });
 
+await check('one server serves all folders of a window', async () => {
+    await load(`workspace=${given.folders}`);
+    await page.keyboard.press('Control+KeyP');
+    await page.locator('.quick-input-box input').fill('single.py');
+    await page.locator('.quick-input-list .monaco-list-row', { hasText: 'single.py' }).first().click();
+    await settled('counts one', (text) => text.endsWith('gradlint: 1'));
+    await command('Problems: Focus on Problems View');
+    // The notebook is closed, and its text is that of the file.
+    const all = await wanted();
+    await until('findings of both folders', badge, (text) => Number(text) === all);
+    expect((await servers()).length === 1, 'there is more than one server');
+});
+
 await check('the interpreter that the Python extension selects comes first', async () => {
     const [node, ...args] = given.installPython;
     await promisify(execFile)(node, args);
@@ -437,6 +478,16 @@ await check('of an untrusted workspace nothing is started', async () => {
     await open('model.py');
     const told = await notification('gradlint was not found');
     expect(told.includes('the PATH') && told.includes('not trusted') && !told.includes('.venv'), told);
+});
+
+await check('what an untrusted workspace holds is not run by a gradlint of the user either', async () => {
+    await writeFile(given.machine, JSON.stringify({ 'gradlint.path': given.gradlint }));
+    await load();
+    await open('model.py');
+    await settled('counts three', (text) => text.endsWith('gradlint: 3'));
+    await place('model.py', 'parameters-behind-cut', 'attention');
+    await quickFix('Confirm parameters-behind-cut by running the program');
+    await notification('trust this workspace first');
 });
 
 await browser.close();

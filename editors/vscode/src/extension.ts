@@ -8,7 +8,7 @@ import { Status } from './status';
 
 let server: Server | undefined;
 
-export async function activate(context: vscode.ExtensionContext): Promise<void> {
+export function activate(context: vscode.ExtensionContext): void {
     const running = new Server(context);
     server = running;
     const reconsider = (): void => {
@@ -30,11 +30,12 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         }),
         vscode.workspace.onDidGrantWorkspaceTrust(reconsider),
     );
-    await running.restart();
-    const watching = await watchInterpreter(reconsider);
-    if (watching !== undefined) {
-        context.subscriptions.push(watching);
-    }
+    void running.restart();
+    void watchInterpreter(reconsider).then((watching) => {
+        if (watching !== undefined) {
+            context.subscriptions.push(watching);
+        }
+    });
 }
 
 export async function deactivate(): Promise<void> {

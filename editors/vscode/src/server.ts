@@ -10,7 +10,6 @@ import {
     CloseAction,
     DidChangeConfigurationNotification,
     ErrorAction,
-    ExecuteCommandRequest,
     LanguageClient,
     type LanguageClientOptions,
 } from 'vscode-languageclient/node';
@@ -94,9 +93,11 @@ export class Server implements vscode.Disposable {
         await this.client?.sendNotification(DidChangeConfigurationNotification.type, { settings: { gradlint: told() } });
     }
 
-    /** Has the server execute one of its commands; undefined where no server runs. */
-    async execute(command: string, ...args: unknown[]): Promise<unknown> {
-        return this.client?.sendRequest(ExecuteCommandRequest.type, { command, arguments: args });
+    /** Has the server execute one of its commands, which the language client has registered with the editor. */
+    async execute(command: string, ...args: unknown[]): Promise<void> {
+        if (this.client !== undefined) {
+            await vscode.commands.executeCommand(command, ...args);
+        }
     }
 
     /** A diagnostic as the server knows it, with the data that it attached. */
@@ -128,10 +129,15 @@ export class Server implements vscode.Disposable {
     private again(): Promise<void> {
         return this.inTurn(async () => {
             await this.end();
-            if (enabled()) {
-                await this.begin();
-            } else {
+            if (!enabled()) {
                 this.become({ kind: 'off' });
+                return;
+            }
+            try {
+                await this.begin();
+            } catch (error) {
+                this.output.error(error instanceof Error ? error : String(error));
+                this.stopped(String(error));
             }
         });
     }

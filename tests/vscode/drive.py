@@ -1,8 +1,9 @@
 """Tests the extension in the editor itself: packs it, installs it in code-server, and drives that with Chromium.
 
-    python tests/vscode/run.py --output FOLDER
+    python tests/vscode/drive.py --output FOLDER
 
 `drive.mjs` says what is tested.  The environment of `--python` needs gradlint with its `lsp` extra, and torch.
+It runs on Linux: processes are looked for in /proc.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -33,6 +34,12 @@ NODE = "24.19.0"
 CODE_SERVER = "4.139.1"
 PLAYWRIGHT = "1.65.1"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+WANTED = """\
+import importlib.util
+for name in ("gradlint", "pygls", "torch"):
+    assert importlib.util.find_spec(name)
+"""
 
 NOTEBOOK = (
     """\
@@ -130,7 +137,7 @@ To install them there (code-server builds native modules, for which Debian needs
         )
     if browser is None:
         told.append(f"No {', '.join(BROWSERS)} on the PATH: install one, or name it in $GRADLINT_CHROMIUM.\n")
-    if subprocess.run([python, "-c", "import gradlint, pygls, torch"], capture_output=True, check=False).returncode:
+    if subprocess.run([python, "-c", WANTED], capture_output=True, check=False).returncode:
         told.append(
             f"{python} lacks gradlint, pygls or torch: install `gradlint-torch[all]` there, or give --python.\n"
         )
@@ -162,8 +169,10 @@ def test(scratch: Path, tools: Path, browser: str, python: str, output: Path) ->
     user, extensions, workspace = scratch / "user", scratch / "extensions", scratch / "segmentation"
     settings = user / "User" / "settings.json"
     settings.parent.mkdir(parents=True)
+    (user / "Machine").mkdir()
     settings.write_text(json.dumps(SETTINGS, indent=2))
     lay_workspace(workspace, python)
+    folders = lay_second_folder(scratch, workspace)
     impostors = lay_impostors(scratch / "impostors", python)
 
     interpreter = scratch / "interpreter"
@@ -175,9 +184,12 @@ def test(scratch: Path, tools: Path, browser: str, python: str, output: Path) ->
         given = {
             "address": address,
             "browser": browser,
+            "folders": str(folders),
+            "gradlint": [python, "-m", "gradlint"],
             "impostors": impostors,
             "installPython": [*server, "--install-extension", str(pack_python_extension(scratch, interpreter))],
             "interpreter": str(interpreter),
+            "machine": str(user / "Machine" / "settings.json"),
             "output": str(output),
             "playwright": str(tools / "node_modules" / "playwright-core"),
             "settings": str(settings),
@@ -218,6 +230,16 @@ def lay_workspace(workspace: Path, python: str) -> None:
     script(programs / "gradlint-torch", f'exec {python} -m gradlint "$@"')
 
 
+def lay_second_folder(scratch: Path, workspace: Path) -> Path:
+    """The file of a window with two folders."""
+    second = scratch / "second"
+    second.mkdir()
+    (second / "single.py").write_text("".join(NOTEBOOK))
+    folders = scratch / "both.code-workspace"
+    folders.write_text(json.dumps({"folders": [{"path": str(workspace)}, {"path": str(second)}]}))
+    return folders
+
+
 def lay_impostors(folder: Path, python: str) -> dict[str, str]:
     """Programs that are no server: nothing at all, another package of the same name, and a gradlint without pygls."""
     folder.mkdir()
@@ -253,7 +275,7 @@ def script(path: Path, text: str) -> str:
 
 
 def without_gradlint(path: str) -> str:
-    """The PATH less the folders that hold a gradlint, and less any whose Python could import one."""
+    """The PATH less the folders that hold a gradlint; the Python that can import it lies there too."""
     folders = path.split(os.pathsep)
     return os.pathsep.join(folder for folder in folders if not any(Path(folder).glob("gradlint*")))
 
@@ -281,13 +303,30 @@ def running(server: list[str], environment: dict[str, str], log: Path) -> Iterat
                 time.sleep(0.2)
             yield f"http://{address}"
         finally:
-            # The session's processes are the editor's own: its extensions and their servers too.
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop the editor and what it has started, which is all of its group, and wait until it is gone."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            process.poll()
+            if not alive(process.pid):
+                return
+            time.sleep(0.1)
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group runs; one that has ended and that nobody asks after does not."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, its_group = path.read_text().rpartition(") ")[2].split()[:3]
+            if state != "Z" and int(its_group) == group:
+                return True
+    return False
 
 
 def answers(url: str) -> bool:
