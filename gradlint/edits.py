@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import bisect
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar
@@ -90,9 +91,20 @@ class Code:
     def tree(self) -> ast.Module:
         """The text as Python's own parser reads it."""
         try:
-            return ast.parse(self.text)
+            # The parser warns of escapes in strings, which is none of our business.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise Refused(str(error)) from None
+
+    @property
+    def parses(self) -> bool:
+        """Whether the text is Python at all."""
+        try:
+            return bool(self.tree)
+        except Refused:
+            return False
 
     @cached_property
     def _parents(self) -> dict[ast.AST, ast.AST]:

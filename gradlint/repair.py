@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
 import contextlib
 import difflib
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradlint import fixes, sources
+from gradlint.edits import Code
 from gradlint.report import Report
 from gradlint.rule import Edit, Finding, Fix
 from gradlint.run import Run
@@ -179,7 +179,7 @@ class _Work:
             except NotEditable:
                 return None
             source = sources.decode(path, new[path])
-            if not isinstance(source, Source) or not _parses(source.text):
+            if not isinstance(source, Source) or not Code(path, source.text).parses:
                 return None
             texts.append(source)
         run = self.run.changed(texts)
@@ -253,14 +253,6 @@ def _line(source: Source | None, finding: Finding) -> tuple[str, str, str]:
     lines = source.text.split("\n") if source is not None else []
     number = finding.span.line
     return finding.name, finding.span.path, lines[number - 1].strip() if 0 < number <= len(lines) else ""
-
-
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 def _read(path: str) -> bytes:

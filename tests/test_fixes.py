@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import TENSORS, WEIGHTS, Writer
 from test_pages import EXAMPLES, PAGES, Example, execute
 from test_sarif import VALIDATOR
 
@@ -571,6 +572,11 @@ def test_a_repair_that_fails_leaves_the_finding(monkeypatch: pytest.MonkeyPatch)
         assert fixes.fix(findings(source)[0], source) is None
 
 
+def test_what_the_parser_warns_of_is_not_told() -> None:
+    assert Code("a.py", 'x = "\\g"\n').parses
+    assert not Code("a.py", "x = (\n").parses
+
+
 @pytest.mark.usefixtures("here")
 def test_files_that_import_each_other() -> None:
     Path("model.py").write_text(
@@ -820,8 +826,6 @@ def test_any_edit_of_a_notebook(code: str, places: list[tuple[int, int, str]], f
 @pytest.mark.parametrize("seed", range(40))
 def test_generated_programs(seed: int) -> None:
     """Whatever the program: what is repaired parses, has fewer findings and none that is new; twice is once."""
-    from programs import Writer
-
     Path("a.py").write_text(Writer(seed, unknown=seed % 2 == 0, daring=0.6).program(), encoding="utf-8")
     before, outcome = repaired("a.py")
     after = outcome.report.findings
@@ -831,3 +835,41 @@ def test_generated_programs(seed: int) -> None:
     assert list(outcome.write()) == []
     again = repaired("a.py")[1]
     assert (again.fixed, again.files) == (0, {})
+
+
+def outcome_of(code: str) -> list[object]:
+    """What a generated program comes to under torch: its error, and the values and gradients of its names."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_grad_enabled(True)
+    names: dict[str, object] = {"__name__": "__main__"}
+    told: list[object] = []
+    try:
+        exec(compile(code, "a.py", "exec"), names)  # noqa: S102
+    except Exception as error:  # noqa: BLE001  # these programs dare what torch may refuse
+        told.append(f"{type(error).__name__}: {error}")
+    torch.set_grad_enabled(True)
+    for name in TENSORS:
+        if isinstance(tensor := names.get(name), torch.Tensor):
+            # Some views cannot even be looked at any more.
+            with contextlib.suppress(RuntimeError):
+                told += [name, repr(tensor.detach().tolist())]
+            told.append(repr(tensor.grad.tolist()) if name in WEIGHTS and tensor.grad is not None else None)
+    return told
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("start", range(0, 600, 100))
+def test_a_safe_fix_changes_nothing(start: int) -> None:
+    """Programs with concrete conditions come to the same with their safe fixes, to the last bit."""
+    pytest.importorskip("torch")
+    fixed = 0
+    for seed in range(start, start + 100):
+        text = Writer(seed, daring=0.3).program()
+        source = Source("a.py", text)
+        edits = fixes.fix_all(findings(source) if "retain_graph=True" in text else (), source)
+        if edits:
+            fixed += 1
+            assert outcome_of(sources.edited("a.py", text.encode(), edits).decode()) == outcome_of(text), seed
+    assert fixed
