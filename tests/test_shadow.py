@@ -318,3 +318,15 @@ def test_programs_raise_what_torch_can() -> None:
         error = run(Writer(seed, daring=0.6).program()).error
         met.update(names[0] for text, names in SAYS.items() if text in str(error))
     assert met.keys() == {names[0] for names in SAYS.values()}, met
+
+
+def test_a_check_that_raises_does_not_end_the_walk_that_passed_it() -> None:
+    checks = "".join(
+        f"def check{n}(x, most):\n    if x.numel() > most:\n        raise ValueError\n    return x\n\n"
+        f"check{n}(torch.ones(2), most)\ncheck{n}(torch.ones(2), most)\n"
+        for n in range(12)
+    )
+    ending = "torch.ones(1, requires_grad=True).sum().backward()\n"
+    first, second, *_ = tell(f"import sys\nimport torch\n\nmost = int(sys.argv[1])\n{checks}{ending}")
+    assert first.trace.told(Backward)
+    assert not second.trace.told(Backward), "the next walk fails a check"

@@ -247,7 +247,7 @@ def tell(source: str, looks: Iterable[Look] = (), most_paths: int = MOST_PATHS) 
         by_line[look.line].append((look, cst.parse_expression(look.expression)))
     paths = []
     for _ in range(most_paths):
-        choices.fresh = False
+        choices.begin_walk(0)
         walk = _Watcher(program, choices, "program.py", steps=STEPS)
         walk.looks, walk.seen = by_line, defaultdict(list)
         walk.chunk = file.chunks[0]

@@ -122,6 +122,8 @@ class Choices:
         self.odd = number % 2 == 1
         self.turning = False
         """The present walk has decided something in a loop that could go either way."""
+        self.passed: set[int] = set()
+        """The checks that the present walk is the first to pass."""
         self.turned: set[int] = set()
         """The conditions in loops that the present walk has decided an odd number of times."""
 
@@ -151,6 +153,11 @@ class Choices:
         return any(len(sides.union(self.sides.get(node, ()))) < 2 for node, sides in conditions.items())
 
     def decide(self, node: cst.CSTNode, default: bool, again: bool = False) -> bool:
+        """The side of an open condition that the present walk takes.
+
+        The walk that is the first to pass a check that raises passes it each time; a later walk fails it.  Otherwise a
+        helper that checks what it is given would end most walks where it is called the second time.
+        """
         self.turning = self.turning or again
         key = id(node)
         taken = self.taken.get(key)
@@ -160,12 +167,16 @@ class Choices:
             self.found_taken[key] = frozenset(taken)
         if len(taken) == 1:
             side = not next(iter(taken))
+            if side and key in self.passed:
+                side = False
         elif taken and again:
             # Both sides are known.  A walk that is odd takes a loop's turns in the other order.
             side = default is not (self.odd and key not in self.turned)
             self.turned ^= {key}
         else:
             side = default
+        if not side and not taken and _raises(node):
+            self.passed.add(key)
         if side not in taken:
             taken.add(side)
             self.fresh = True
@@ -177,12 +188,14 @@ class Choices:
 
         What an imported file's statements bind must not depend on which entry is the first to need it.
         """
-        outer = self.taken, self.found_taken, self.fresh, self.odd, self.turning, self.turned
-        self.taken, self.found_taken, self.odd, self.turned = {}, {}, False, set()
+        outer = self.taken, self.found_taken, self.passed, self.turned
+        walk = self.fresh, self.odd, self.turning
+        self.taken, self.found_taken, self.passed, self.turned, self.odd = {}, {}, set(), set(), False
         try:
             yield
         finally:
-            self.taken, self.found_taken, self.fresh, self.odd, self.turning, self.turned = outer
+            self.taken, self.found_taken, self.passed, self.turned = outer
+            self.fresh, self.odd, self.turning = walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +233,7 @@ def _conditions(function: Function) -> Iterator[int]:
             todo.extend(child for child in node.children if not isinstance(child, cst.BaseExpression))
 
 
+_Name = cst.Name
 _BLOCKS = frozenset([cst.IndentedBlock, cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try])
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     cst.Add: ("add", operator.add),
@@ -319,7 +333,8 @@ class Interpreter(Autograd):
     # -- places
 
     def site(self, node: cst.CSTNode) -> ShadowSite:
-        return self.chunk.site(node)
+        chunk = self.chunk
+        return chunk.sites.get(id(node)) or chunk.site(node)
 
     def spend(self) -> None:
         self.steps -= 1
@@ -1235,7 +1250,11 @@ class Interpreter(Autograd):
             self.bind(target.value, value, node)
 
     def unpack(self, targets: Sequence[Any], value: Value, node: cst.CSTNode) -> None:
-        star = next((i for i, t in enumerate(targets) if type(t) is cst.StarredElement), None)
+        star = None
+        for at, target in enumerate(targets):
+            if type(target) is cst.StarredElement:
+                star = at
+                break
         if isinstance(value, (PythonIterator, List, Dict, tuple)) or (
             isinstance(value, ModuleObject) and value.layer in ("ModuleList", "Sequential")
         ):
@@ -1256,20 +1275,20 @@ class Interpreter(Autograd):
 
     # -- expressions
 
-    def evaluate(self, node: cst.CSTNode) -> Value:
+    def evaluate(self, node: Any) -> Value:
         self.steps -= 1
         if self.steps < 0:
             self.refill()
-        method = _EXPRESSIONS.get(type(node))
+        kind = type(node)
+        if kind is _Name:
+            # Nearly half of all expressions are names.
+            scope = self.scope
+            value = scope.names.get(node.value, _ABSENT)
+            if value is _ABSENT or value.__class__ is Pending or scope.declared_global:
+                return self.lookup_in(scope, node.value)
+            return value
+        method = _EXPRESSIONS.get(kind)
         return method(self, node) if method is not None else Symbol()
-
-    def eval_Name(self, node: Any) -> Value:
-        name = node.value
-        scope = self.scope
-        value = scope.names.get(name, _ABSENT)
-        if value is _ABSENT or value.__class__ is Pending or name in scope.declared_global:
-            return self.lookup_in(scope, name)
-        return value
 
     def constant(self, node: Any) -> Value:
         constants = self.chunk.constants
@@ -2218,6 +2237,12 @@ def property_with(getter: Function, role: str, defined: Value) -> Function:
     if role == "setter" and isinstance(defined, Function):
         getter.attributes["@setter"] = defined
     return getter
+
+
+def _raises(node: Any) -> bool:
+    """Whether a condition, where it holds, raises."""
+    last = node.body.body[-1] if type(node) is cst.If and node.body.body else None
+    return type(last) is cst.SimpleStatementLine and type(last.body[-1]) is cst.Raise
 
 
 def skips_turn(node: Any) -> bool:

@@ -1036,9 +1036,13 @@ def call_library(run: Interpreter, dotted: str, a: list[Value], k: dict[str, Val
             return Symbol(dotted)
         return result if isinstance(result, (int, float, bool)) else Symbol(dotted)
     if dotted.startswith(("math.", "numpy.")):
-        cuts = run.cuts_of(
-            v for value in (*a, *k.values()) for v in (value if isinstance(value, (list, tuple)) else [value])
-        )
+        given: list[Value] = []
+        for value in (*a, *k.values()):
+            if isinstance(value, (list, tuple)):
+                given.extend(value)
+            else:
+                given.append(value)
+        cuts = run.cuts_of(given)
         for value in a:
             if isinstance(value, Tensor) and value.requires_grad is YES:
                 cuts = (*cuts, run.cut(site, run.edge(value), None, "numpy"))

@@ -232,22 +232,25 @@ class Class:
     scope: Scope
     bases: list[Value]
     names: dict[str, Value] = field(default_factory=dict)
+    _line: Sequence[Value] = ()
 
-    def line(self) -> list[Value]:
+    def line(self) -> Sequence[Value]:
         """Its method resolution order: classes, and what is external among the bases."""
-        order: list[Value] = [self]
-        for base in self.bases:
-            for value in base.line() if isinstance(base, Class) else [base]:
-                if value in order:
-                    order.remove(value)
-                order.append(value)
-        return order
+        if not self._line:
+            order: list[Value] = [self]
+            for base in self.bases:
+                for value in base.line() if isinstance(base, Class) else [base]:
+                    if value in order:
+                        order.remove(value)
+                    order.append(value)
+            self._line = order
+        return self._line
 
     def lookup(self, name: str, after: Class | None = None) -> Value:
         """The attribute `name` of the class or its bases (`after` one of them); raises KeyError."""
         passed = after is None
-        for entry in self.line():
-            if passed and isinstance(entry, Class) and name in entry.names:
+        for entry in self._line or self.line():
+            if passed and type(entry) is Class and name in entry.names:
                 return entry.names[name]
             passed = passed or entry is after
         raise KeyError(name)
