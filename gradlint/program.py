@@ -10,6 +10,9 @@ from typing import Any, cast
 from gradlint.imports import Imports, Question
 from gradlint.shadow.chunks import Before, Chunk, chunks
 
+_MOST_CUT = 30_000_000
+"""So many characters of files are kept as statements.  They take two to three times their text."""
+
 
 class File:
     """One file, cut into its statements when something first asks for them."""
@@ -25,6 +28,11 @@ class File:
     def forget(self) -> None:
         """Let go of what was parsed; it is parsed again where it is needed again."""
         self._before = None
+        for chunk in vars(self).get("chunks", ()):
+            chunk.forget()
+
+    def uncut(self) -> None:
+        """Let go of what stands where, too."""
         for name in ("chunks", "bindings"):
             vars(self).pop(name, None)
 
@@ -185,7 +193,15 @@ class Program:
         self.imports = Imports(self.files)
 
     def forget(self) -> None:
-        """Let go of all that was parsed."""
-        for file in self.files.values():
+        """Let go of all that was parsed.
+
+        Trees are what takes room, and to cut a file into its statements is what takes time: hundreds of files import
+        the same ones.  So the cuts stay, until they are many.
+        """
+        cut = [file for file in self.files.values() if "chunks" in vars(file)]
+        for file in cut:
             file.forget()
-        self._answers.clear()
+        if sum(len(file.text) for file in cut) > _MOST_CUT:
+            for file in cut:
+                file.uncut()
+            self._answers.clear()

@@ -93,6 +93,15 @@ class Chunk:
         """Where the statements of the outline are."""
         return lines_in(_parsed(self.outline, self.path))
 
+    def forget(self) -> None:
+        """Let go of what was parsed of it; what stands where stays known."""
+        # What is made when it is first asked for, and nothing else, is in here.
+        vars(self).clear()
+        self.before = None
+        for chunk in self.inner:
+            if chunk is not None:
+                chunk.forget()
+
     def follow(self, old: Chunk) -> None:
         """Stand in the place of `old`, which has another text."""
         self.before = old if "module" in vars(old) else old.before
