@@ -51,7 +51,7 @@ def offered(
         for name in dict.fromkeys(finding.name for finding, diagnostic in told if _touches(diagnostic, params)):
             found += _all_of(buffer, source, name, project.told(buffer.path))
     kind = NOTEBOOK_FIX_ALL_KIND if source.cells else FIX_ALL_KIND
-    if _wants(only, kind) and (edits := fixes.fix_all(project.told(buffer.path), source)):
+    if _wants(only, kind) and (edits := fixes.fix_all(project.told(buffer.path), source)) and _can(buffer, edits):
         found.append(
             CodeAction("Fix all that can be fixed safely (gradlint)", kind, edit=workspace_edit(buffer, edits))
         )
@@ -74,7 +74,7 @@ def _about(
 ) -> Iterator[CodeAction]:
     kind, name = CodeActionKind.QuickFix, finding.name
     repair = fixes.fix(finding, source)
-    if repair is not None:
+    if repair is not None and _can(buffer, repair.edits):
         edit = workspace_edit(buffer, repair.edits)
         title = repair.message if repair.safe else f"{repair.message} (changes what the program does)"
         yield CodeAction(title, kind, [diagnostic], is_preferred=repair.safe, edit=edit)
@@ -92,8 +92,9 @@ def _about(
 def _all_of(buffer: Buffer, source: Source, name: str, findings: Sequence[Finding]) -> Iterator[CodeAction]:
     """One action for all findings of one rule, where more than one can be repaired."""
     mine = [finding for finding in findings if finding.name == name]
-    if sum(fixes.fix(finding, source) is not None for finding in mine) > 1:
-        edit = workspace_edit(buffer, fixes.fix_all(mine, source, unsafe=True))
+    several = sum(fixes.fix(finding, source) is not None for finding in mine) > 1
+    if several and _can(buffer, edits := fixes.fix_all(mine, source, unsafe=True)):
+        edit = workspace_edit(buffer, edits)
         yield CodeAction(f"Fix all {name} in this file", CodeActionKind.QuickFix, edit=edit)
 
 
@@ -127,6 +128,11 @@ def allow(project: Project, source: Source, finding: Finding) -> Edit | None:
     return None
 
 
+def _can(buffer: Buffer, edits: Sequence[Edit]) -> bool:
+    """Whether the client's text can be edited so: what stands for a magic is none of it."""
+    return all(buffer.shows(edit.span) for edit in edits)
+
+
 def workspace_edit(buffer: Buffer, edits: Sequence[Edit]) -> WorkspaceEdit:
     """Edits of a source as edits of what is open."""
     changes: dict[str, list[TextEdit]] = {}
@@ -140,4 +146,4 @@ def fix_all(project: Project, buffer: Buffer) -> WorkspaceEdit | None:
     """All safe fixes of what is open, None where there is none."""
     source = project.source(buffer.path)
     edits = fixes.fix_all(project.told(buffer.path), source) if source is not None else ()
-    return workspace_edit(buffer, edits) if edits else None
+    return workspace_edit(buffer, edits) if edits and _can(buffer, edits) else None

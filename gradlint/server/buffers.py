@@ -36,6 +36,9 @@ class Buffer(Protocol):
     def place(self, uri: str, position: Position) -> tuple[int, int]:
         """The line and column of the source that a position in one of the parts means."""
 
+    def shows(self, span: Span) -> bool:
+        """Whether the lines of a span stand in the client's text as they do in the source."""
+
 
 @dataclass
 class Document:
@@ -67,6 +70,10 @@ class Document:
         """In it, line by line."""
         line, column = self.text.place(position)
         return line, column - self._mark if line == 1 else column
+
+    def shows(self, span: Span) -> bool:
+        """All of them do."""
+        return True
 
     @property
     def _mark(self) -> int:
@@ -124,3 +131,13 @@ class Notebook:
             if cell.number == numbers.get(uri):
                 return cell.first_line + line - 1, column
         return 0, 0
+
+    def shows(self, span: Span) -> bool:
+        """What stands for a magic does not."""
+        lines = self._joined.text.split("\n")
+        number, first = self._joined.place(span.line)
+        if number is None or self._joined.place(span.end_line)[0] != number:
+            return False
+        text = self.texts[self.cells[number - 1].document]
+        shift = first - span.line
+        return all(text.line(line + shift - 1) == lines[line - 1] for line in range(span.line, span.end_line + 1))
