@@ -416,13 +416,16 @@ class Client:
     def eventually(self, uri: str, expected: set[Found], pushed: bool | None = None) -> None:
         """Wants the editor to show just that, once the server has seen to what happened elsewhere."""
         end = time.monotonic() + PATIENCE
+        pause = 0.05
         while True:
             pull = self.pulls if pushed is None else not pushed
             seen = self.findings(uri) if pull else self.found(uri, self.shown(uri))
             if seen == expected or time.monotonic() > end:
                 assert seen == expected
                 return
-            time.sleep(0.05)
+            # What nobody waits for is done while nobody asks.
+            time.sleep(pause)
+            pause = min(2 * pause, 2)
 
     def actions(self, uri: str, diagnostics: Sequence[Json], only: Sequence[str] | None = None) -> list[Json]:
         """The code actions that are offered on diagnostics, or on all of the document where there are none."""
