@@ -573,6 +573,28 @@ def test_a_rule_can_be_explained(tmp_path: Path) -> None:
         assert one.findings(uri) == wanted(MUTATED)
 
 
+@asking_and_told
+def test_a_finding_can_be_confirmed(editor: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    command = json.dumps([sys.executable, "a.py"])
+    write(tmp_path, {"a.py": KEPT, "pyproject.toml": f"[tool.gradlint.confirm]\ncommand = {command}\n"})
+    with client(editor, tmp_path) as one:
+        uri = one.open(tmp_path / "a.py")
+        assert one.findings(uri) == wanted(KEPT)
+        first = next(found for found in one.diagnostics(uri) if one.place(uri, found["range"])[0] == 9)
+        actions = one.actions(uri, [first])
+        confirm = next(action["command"] for action in actions if action["title"].startswith("Confirm"))
+        assert confirm["arguments"][0] == uri
+        request = {"command": confirm["command"], "arguments": confirm["arguments"]}
+        assert one.request("workspace/executeCommand", request, timeout=200) == "confirmed"
+        # The place stays, and says what came of it.
+        if not one.pulls:
+            one.wait(lambda m: "confirmed: " in str((m.get("params") or {}).get("diagnostics")), "verdict")
+        shown = one.diagnostics(uri) if one.pulls else one.shown(uri)
+        assert one.found(uri, shown) == wanted(KEPT)
+        assert ["confirmed: " in found["message"] for found in shown if found["range"] == first["range"]] == [True]
+
+
 # Notebooks.
 
 
