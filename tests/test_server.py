@@ -595,6 +595,43 @@ def test_a_finding_can_be_confirmed(editor: str, tmp_path: Path) -> None:
         assert ["confirmed: " in found["message"] for found in shown if found["range"] == first["range"]] == [True]
 
 
+@linux
+def test_a_run_that_is_cancelled_is_ended(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    command = json.dumps([sys.executable, "a.py"])
+    text = "import time\ntime.sleep(1000)\n" + KEPT
+    write(tmp_path, {"a.py": text, "pyproject.toml": f"[tool.gradlint.confirm]\ncommand = {command}\n"})
+    with client("visual_studio_code_pull", tmp_path) as one:
+        uri = one.open(tmp_path / "a.py")
+        diagnostic = one.diagnostics(uri)[0]
+        request = {"command": "gradlint.confirm", "arguments": [uri, diagnostic["data"]]}
+        number = one.start("workspace/executeCommand", request)
+        begun = one.wait(lambda m: m.get("method") == "$/progress" and m["params"]["value"]["kind"] == "begin", "begin")
+        one.wait(lambda m: "this executes your program" in str(m.get("params")), "start of the run")
+        one.notify("window/workDoneProgress/cancel", {"token": begun["params"]["token"]})
+        assert one.finish(number) == ""
+        one.wait(lambda m: m.get("method") == "$/progress" and m["params"]["value"]["kind"] == "end", "end")
+        end = time.monotonic() + PATIENCE
+        while left := [line for line in children(one.process.pid).values() if " confirm " in line]:
+            assert time.monotonic() < end, left
+            time.sleep(0.1)
+
+
+def test_training_loops_and_modules_count_their_findings(tmp_path: Path) -> None:
+    head = "class Head(nn.Module):\n    def forward(self, x):\n        return x * 2\n\n\nhead = Head()\n"
+    write(
+        tmp_path,
+        {"a.py": DEPENDENT.replace("from blocks import head\n", head).replace("    optimizer.zero_grad()\n", "")},
+    )
+    lenses: list[tuple[Json, list[str]]] = [({}, [])]
+    lenses.append(({"codeLens": True}, ["Head: no findings", "training loop: 1 finding"]))
+    for options, titles in lenses:
+        with client("visual_studio_code_pull", tmp_path, options=options) as one:
+            uri = one.open(tmp_path / "a.py")
+            shown = one.request("textDocument/codeLens", {"textDocument": {"uri": uri}})
+            assert [lens["command"]["title"] for lens in shown] == titles
+
+
 # Notebooks.
 
 

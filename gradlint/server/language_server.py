@@ -554,22 +554,26 @@ class Server(LanguageServer):
             except confirming.NotConfirmed as error:
                 self.warn(str(error))
                 return ""
+            except asyncio.CancelledError:
+                # pygls would leave the command without an answer.
+                return ""
         self.verdicts.keep(project, finding, told)
         self._reports.clear()
         self._changed(frozenset(project.buffers))
         self._show(types.MessageType.Info, f"{finding.name}: {told.verdict.value}: {told.reason}")
         return told.verdict.value
 
-    async def fix_all(self, uri: str) -> None:
-        """Have the client make all safe fixes of a document."""
+    async def fix_all(self, uri: str) -> bool:
+        """Have the client make all safe fixes of a document; whether there were any."""
         shown = self.shown.get(uri)
         buffer = shown.project.buffers.get(shown.path) if shown is not None else None
         if shown is None or buffer is None:
-            return
+            return False
         await shown.project.findings(shown.path)
         edit = actions.fix_all(shown.project, buffer)
         if edit is not None:
             await self.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, "Fix all (gradlint)"))
+        return edit is not None
 
     @contextlib.asynccontextmanager
     async def _progress(self, title: str) -> AsyncIterator[Callable[[str], None]]:
@@ -703,7 +707,7 @@ def make() -> Server:
         return await server.confirm(uri, data)
 
     @server.command(actions.FIX_ALL)
-    async def fix_all(uri: str) -> None:
-        await server.fix_all(uri)
+    async def fix_all(uri: str) -> bool:
+        return await server.fix_all(uri)
 
     return server
