@@ -34,6 +34,9 @@ def check(trace: Trace) -> Iterator[Claim]:
             for tensor in event.tensors or ():
                 reached.pop(id(tensor), None)
                 used.pop(id(tensor), None)
+                if tensor.requires_grad is not YES:
+                    # It stands for all parameters of a module that is not known.
+                    loose.clear()
             if event.optimizer is not None:
                 loose.pop(id(event.optimizer), None)
         elif isinstance(event, Escaped):
