@@ -1079,8 +1079,10 @@ def _itself(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Argument
 
 
 def _zero_grad(run: Interpreter, owner: ModuleObject, site: ShadowSite, a: Arguments, k: Keywords) -> Value:
-    tensors = None if owner.unknown_members() else list(owner.tensors())
-    clear(run, site, tensors, k.get("set_to_none", a[0] if a else True))
+    tensors = list(owner.tensors())
+    # Nobody clears the gradients of a module that has no parameters: what it wraps is not known.
+    known = bool(tensors) and not owner.unknown_members()
+    clear(run, site, tensors if known else None, k.get("set_to_none", a[0] if a else True))
     return None
 
 
