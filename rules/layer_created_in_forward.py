@@ -5,7 +5,9 @@ from gradlint.trace import NO, Assigned, Backward, Built, Called, Constructed, M
 
 
 def check(trace: Trace) -> Iterator[Claim]:
-    kept = {id(m) for assigned in trace.told(Assigned) for m in _modules(assigned.value)}
+    assigned = [module for event in trace.told(Assigned) for module in _modules(event.value)]
+    kept = {id(module) for module in assigned}
+    inside = {id(inner) for module in assigned for _, inner in module.modules()}
     called = {id(event.module): event for event in trace.told(Called)}
     for event in trace.told(Constructed):
         frames = list(event.frame.stack())
@@ -16,7 +18,7 @@ def check(trace: Trace) -> Iterator[Claim]:
         if id(module) in kept:
             yield from _late(trace, event)
             continue
-        if id(module) not in called:
+        if id(module) in inside or id(module) not in called:
             continue
         if any(p.requires_grad is not NO for p in module.tensors()):
             yield Claim(
