@@ -26,7 +26,7 @@ from gradlint.rule import Finding
 from gradlint.selection import Unknown
 from gradlint.server.buffers import Buffer
 from gradlint.server.landmarks import Landmark
-from gradlint.server.worker import MOST_FILES, Died, Drop, Put, Save, Scan, Scanned, Worker
+from gradlint.server.worker import MOST_FILES, Died, Drop, Put, Save, Scan, Scanned, TooLong, Worker
 from gradlint.shadow.look import State
 from gradlint.sources import Source
 
@@ -251,6 +251,7 @@ class Project:
 
     async def _settle(self, path: str, asked: str = "") -> None:
         """Lint the file at `path` until what came of it is of its last text; who asked about a path is told anyway."""
+        died = 0
         while (number := self._stale.get(path)) is not None:
             try:
                 await self._teach()
@@ -260,6 +261,10 @@ class Project:
                     outcome = await self.worker.lint(path)
             except Died as death:
                 self.host.log(f"the analysis of {path} ended: {death}")
+                if died != number and not isinstance(death, TooLong):
+                    # Anything may have killed it; twice at the same text is no accident.
+                    died = number
+                    continue
                 outcome = Outcome((internal(path, str(death)),), {})
             except RuntimeError as error:
                 outcome = Outcome((internal(path, str(error)),), {})

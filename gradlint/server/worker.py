@@ -39,6 +39,10 @@ class Died(Exception):
     """The process ended while it worked on a question."""
 
 
+class TooLong(Died):
+    """It was ended because it worked on one for too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """Take this source in place of what is at its path."""
@@ -177,7 +181,7 @@ class Worker:
                 raise
             except asyncio.TimeoutError:
                 self.end()
-                raise Died(f"the analysis took more than {_LONGEST:.0f} seconds") from None
+                raise TooLong(f"the analysis took more than {_LONGEST:.0f} seconds") from None
             if isinstance(answered, EOFError):
                 raise self._died()
             if isinstance(answered, Exception):
