@@ -394,7 +394,8 @@ class Server(LanguageServer):
         try:
             await project.findings(path)
         except Died as death:
-            self.log(f"the analysis of {path} ended: {death}")
+            if not self.dismissed:
+                self.log(f"the analysis of {path} ended: {death}")
             return
         if buffer is None or project.buffers.get(path) is not buffer:
             return

@@ -83,6 +83,7 @@ class Project:
         self._complaint = -1, ""
         self._told: Counter[str] = Counter()
         self._asking = 0
+        self._ended = False
         self._turn = asyncio.Lock()
         self._survey: asyncio.Task[None] | None = None
         self.surveyed = asyncio.Event()
@@ -131,7 +132,8 @@ class Project:
         self._resume()
 
     def end(self) -> None:
-        """The folder is no longer of interest."""
+        """The folder is no longer of interest; who waits for it meets Died."""
+        self._ended = True
         if self._survey is not None:
             self._survey.cancel()
         self.worker.end()
@@ -229,7 +231,7 @@ class Project:
             self._resume()
 
     def _resume(self) -> None:
-        if (self._survey is None or self._survey.done()) and not self._asking:
+        if (self._survey is None or self._survey.done()) and not self._asking and not self._ended:
             self._survey = asyncio.get_running_loop().create_task(self._lint_the_rest())
 
     async def _lint_the_rest(self) -> None:
@@ -242,7 +244,8 @@ class Project:
                 for path in sorted(self._stale, key=lambda path: (path not in self.buffers, path)):
                     await self._settle(path)
         except Died as death:
-            self.host.log(f"the analysis of {self.folder} ended: {death}")
+            if not self._ended:
+                self.host.log(f"the analysis of {self.folder} ended: {death}")
             return
         if not self._stale:
             self.surveyed.set()
@@ -260,6 +263,8 @@ class Project:
                 else:
                     outcome = await self.worker.lint(path)
             except Died as death:
+                if self._ended:
+                    raise
                 self.host.log(f"the analysis of {path} ended: {death}")
                 if died != number and not isinstance(death, TooLong):
                     # Anything may have killed it; twice at the same text is no accident.
@@ -325,6 +330,8 @@ class Project:
 
     async def _teach_all(self) -> None:
         async with self._turn:
+            if self._ended:
+                raise Died("nobody is interested any more")
             self.worker.start()
             while self._taught != (known := (self.worker.started, self._configured)):
                 await self._scan()
