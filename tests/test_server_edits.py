@@ -129,10 +129,13 @@ def test_what_is_told_is_of_the_text_as_it_is(
 
 def test_memory_does_not_grow(editor: tuple[Client, str]) -> None:
     client, uri = editor
+    text = MODEL.read_text()
+    client.write(uri, f"\n{text}")
     sizes = []
     for turn in range(4):
         for number in range(25 * max(1, EDITS // 400)):
-            client.change(uri, [(0, 0, f"# {turn} {number}\n")])
+            # The first line is another one each time, and the text does not grow.
+            client.change(uri, [(0, len(client.documents[uri].text) - len(text) - 1, f"# {turn} {number}")])
             client.diagnostics(uri)
         sizes.append(_resident(client.process.pid))
     # The first turn is what every server needs.
