@@ -47,7 +47,8 @@ class File:
         try:
             self.chunks  # noqa: B018 - only whether it works is asked
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return error
+            # Its traceback holds the text in a circle, and an editor brings a broken text with each keystroke.
+            return error.with_traceback(None)
         return None
 
     @cached_property
