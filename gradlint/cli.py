@@ -458,11 +458,10 @@ def explain(
     output_format: Annotated[PageFormat, typer.Option(help="How to print the page.")] = PageFormat.text,
 ) -> None:
     """Print a rule's page: why it is wrong, what is right, and what the rule does not see."""
-    from gradlint.rules import rules
-    from gradlint.selection import Catalog, Unknown
+    from gradlint.selection import Unknown, catalog
 
     try:
-        page = Catalog(tuple(known.page for known in rules())).page(rule)
+        page = catalog().page(rule)
     except Unknown as error:
         _refuse(error)
     if output_format is PageFormat.json:

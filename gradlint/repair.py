@@ -250,9 +250,8 @@ class _Moves:
 
 
 def _line(source: Source | None, finding: Finding) -> tuple[str, str, str]:
-    lines = source.text.split("\n") if source is not None else []
-    number = finding.span.line
-    return finding.name, finding.span.path, lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    line = source.line(finding.span.line) if source is not None else ""
+    return finding.name, finding.span.path, line.strip()
 
 
 def _read(path: str) -> bytes:

@@ -179,7 +179,7 @@ def wanted_by(request: Request) -> Wanted:
     """What `request` and the project's configuration want to be told.  Raises ConfigError, Unknown."""
     paths = request.paths if request.stdin is None else [request.stdin_filename]
     settings = config.default() if request.isolated else config.load(paths)
-    catalog = Catalog(tuple(rule.page for rule in rules()))
+    catalog = selection.catalog()
     return Wanted(settings, catalog, _selected(catalog, settings, request), _per_file(catalog, settings))
 
 

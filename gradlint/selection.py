@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gradlint import rules
 from gradlint.faults import FAULTS
 from gradlint.page import Page
 
@@ -68,6 +69,11 @@ class Catalog:
                 for name in self.meant(selector):
                     into[name] = max(into.get(name, 0), _strength(selector))
         return frozenset(name for name, strong in chosen.items() if strong > refused.get(name, -1))
+
+
+def catalog() -> Catalog:
+    """The pages of all rules."""
+    return Catalog(tuple(rule.page for rule in rules.rules()))
 
 
 def _strength(selector: str) -> int:

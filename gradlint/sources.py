@@ -60,6 +60,11 @@ class Source:
     cells: tuple[Cell, ...] = ()
     """For a notebook its code cells, whose lines `text` joins."""
 
+    def line(self, number: int) -> str:
+        """The line of that number, from 1; '' where there is none."""
+        lines = self.text.split("\n")
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
     def place(self, line: int) -> tuple[int | None, int]:
         """The cell that a line of `text` stands in and the line in it; no cell in a plain file."""
         for cell in self.cells:

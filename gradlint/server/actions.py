@@ -48,13 +48,12 @@ def offered(
         for finding, diagnostic in told:
             if _touches(diagnostic, params):
                 found += _about(project, buffer, uri, source, finding, diagnostic)
+        everywhere = project.told(buffer.path)
         for name in dict.fromkeys(finding.name for finding, diagnostic in told if _touches(diagnostic, params)):
-            found += _all_of(buffer, source, name, project.told(buffer.path))
+            found += _all_of(buffer, source, name, everywhere)
     kind = NOTEBOOK_FIX_ALL_KIND if source.cells else FIX_ALL_KIND
-    if _wants(only, kind) and (edits := fixes.fix_all(project.told(buffer.path), source)) and _can(buffer, edits):
-        found.append(
-            CodeAction("Fix all that can be fixed safely (gradlint)", kind, edit=workspace_edit(buffer, edits))
-        )
+    if _wants(only, kind) and (edit := fix_all(project, buffer)) is not None:
+        found.append(CodeAction("Fix all that can be fixed safely (gradlint)", kind, edit=edit))
     return found
 
 

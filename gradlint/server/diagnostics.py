@@ -19,9 +19,6 @@ from lsprotocol.types import (
 )
 from pygls import uris
 
-from gradlint import sources
-from gradlint.faults import FAULTS
-from gradlint.page import Page
 from gradlint.rule import Finding, Verdict
 from gradlint.rules import __path__ as _rules_path
 from gradlint.rules import rules
@@ -99,8 +96,8 @@ def location(project: Project, span: Span, encoding: PositionEncodingKind | str)
     if buffer is not None:
         return buffer.location(span)
     uri = uri_of(span.path)
-    source = sources.read(span.path)
-    if not isinstance(source, sources.Source) or source.cells:
+    source = project.source(span.path)
+    if source is None or source.cells:
         return Location(uri, Range(Position(0, 0), Position(0, 0)))
     text = Text(source.text, encoding)
     return Location(uri, text.range(span.line, span.column, span.end_line, span.end_column))
@@ -109,12 +106,6 @@ def location(project: Project, span: Span, encoding: PositionEncodingKind | str)
 def uri_of(path: str) -> str:
     """The URI of a file."""
     return uris.from_fs_path(path) or path
-
-
-@functools.cache
-def page(name: str) -> Page | None:
-    """The page of a rule, or of what is said of files that cannot be linted."""
-    return next((page for page in (*FAULTS, *(rule.page for rule in rules())) if page.name == name), None)
 
 
 def page_uri(name: str) -> str:

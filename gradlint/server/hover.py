@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gradlint.rule import Because, Finding, Verdict
+from gradlint.selection import catalog
 from gradlint.server import diagnostics
 from gradlint.server.buffers import Buffer
 from gradlint.server.project import Project
@@ -26,10 +27,8 @@ def findings(here: Sequence[Finding], verdicts: Verdicts, project: Project) -> s
         if verdict is not None:
             lines += ["", f"**{verdict.verdict.value.capitalize()}:** {verdict.reason}"]
         parts.append("\n".join(lines))
-    for name in dict.fromkeys(finding.name for finding in here):
-        page = diagnostics.page(name)
-        if page is not None:
-            parts.append(page.text.strip())
+    names = dict.fromkeys(finding.name for finding in here)
+    parts += [catalog().page(name).text.strip() for name in names]
     return "\n\n---\n\n".join(parts)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -21,8 +21,7 @@ from pygls.protocol.language_server import lsp_method
 
 import gradlint
 from gradlint.rule import Finding
-from gradlint.rules import rules
-from gradlint.selection import Catalog, Unknown
+from gradlint.selection import Unknown, catalog
 from gradlint.server import actions, confirming, diagnostics, hover
 from gradlint.server.buffers import Buffer, Document, Notebook
 from gradlint.server.project import Host, Project
@@ -268,8 +267,7 @@ class Server(LanguageServer):
         changes: Iterable[types.TextDocumentContentChangeEvent],
     ) -> None:
         """A text document was edited."""
-        shown = self.shown.get(item.uri)
-        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
+        _, buffer = self._open(item.uri) or (None, None)
         if isinstance(buffer, Document):
             text = _edited(buffer.text, changes)
             self._take(Document(buffer.uri, buffer.path, item.version, text))
@@ -282,9 +280,9 @@ class Server(LanguageServer):
 
     def edited_notebook(self, params: types.DidChangeNotebookDocumentParams) -> None:
         """Cells of a notebook were added, removed or edited."""
-        notebook = self._notebook(params.notebook_document.uri)
+        notebook = next((buffer for _, buffer in self._buffers(params.notebook_document.uri)), None)
         change = params.change.cells
-        if notebook is None or change is None:
+        if not isinstance(notebook, Notebook) or change is None:
             return
         cells, texts = [*notebook.cells], dict(notebook.texts)
         if change.structure is not None:
@@ -305,12 +303,10 @@ class Server(LanguageServer):
 
     def closed(self, uri: str) -> None:
         """A document or notebook was closed."""
-        for project in self.projects.values():
-            for buffer in [*project.buffers.values()]:
-                if buffer.uri == uri:
-                    project.close(buffer.path)
-                    for part, _ in buffer.parts():
-                        self._hide(part)
+        for project, buffer in [*self._buffers(uri)]:
+            project.close(buffer.path)
+            for part, _ in buffer.parts():
+                self._hide(part)
 
     def _take(self, buffer: Buffer) -> None:
         project = self._home(buffer.path)
@@ -334,12 +330,16 @@ class Server(LanguageServer):
         if shown is not None and not shown.pulled:
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def _notebook(self, uri: str) -> Notebook | None:
+    def _buffers(self, uri: str) -> Iterator[tuple[Project, Buffer]]:
+        """What is open under the URI of a document or notebook, and where."""
         for project in self.projects.values():
-            for buffer in project.buffers.values():
-                if buffer.uri == uri and isinstance(buffer, Notebook):
-                    return buffer
-        return None
+            yield from ((project, buffer) for buffer in project.buffers.values() if buffer.uri == uri)
+
+    def _open(self, uri: str) -> tuple[Project, Buffer] | None:
+        """What a document or cell is a part of, None where it is not known."""
+        shown = self.shown.get(uri)
+        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
+        return (shown.project, buffer) if shown is not None and buffer is not None else None
 
     def _home(self, path: str) -> Project:
         inside = [folder for folder in self.projects if folder and path.startswith(os.path.join(folder, ""))]
@@ -392,7 +392,7 @@ class Server(LanguageServer):
         await asyncio.sleep(delay)
         buffer = project.buffers.get(path)
         try:
-            await project.findings(path)
+            await project.known(path)
         except Died as death:
             if not self.dismissed:
                 self.log(f"the analysis of {path} ended: {death}")
@@ -428,7 +428,7 @@ class Server(LanguageServer):
         items: list[types.Diagnostic] = []
         shown = self.shown.get(uri)
         if shown is not None and shown.pulled:
-            await shown.project.findings(shown.path)
+            await shown.project.known(shown.path)
             items = self._told(shown.project, shown.path).get(uri, [])
         digest = _digest(items)
         if digest == params.previous_result_id:
@@ -474,17 +474,17 @@ class Server(LanguageServer):
 
     async def hovered(self, uri: str, position: types.Position) -> types.Hover | None:
         """Why there is a finding, or what is known of a tensor."""
-        shown = self.shown.get(uri)
-        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
-        if shown is None or buffer is None:
+        opened = self._open(uri)
+        if opened is None:
             return None
+        project, buffer = opened
         line, column = buffer.place(uri, position)
-        findings = await shown.project.findings(shown.path)
+        findings = await project.findings(buffer.path)
         here = [finding for finding in findings if _holds(finding, line, column)]
         if here:
-            text = hover.findings(here, self.verdicts, shown.project)
+            text = hover.findings(here, self.verdicts, project)
         elif self.settings.hover_tensors:
-            text = hover.states(await shown.project.look(shown.path, line, column), buffer)
+            text = hover.states(await project.look(buffer.path, line, column), buffer)
         else:
             text = ""
         if not text:
@@ -495,27 +495,27 @@ class Server(LanguageServer):
     async def actions_for(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         """What can be done about the findings of a range."""
         uri = params.text_document.uri
-        shown = self.shown.get(uri)
-        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
-        if shown is None or buffer is None:
+        opened = self._open(uri)
+        if opened is None:
             return []
-        await shown.project.findings(shown.path)
-        told = diagnostics.with_findings(shown.project, shown.path, self._encoding, self.verdicts).get(uri, [])
-        return actions.offered(shown.project, buffer, uri, told, params)
+        project, buffer = opened
+        await project.known(buffer.path)
+        told = diagnostics.with_findings(project, buffer.path, self._encoding, self.verdicts).get(uri, [])
+        return actions.offered(project, buffer, uri, told, params)
 
     async def lenses(self, uri: str) -> list[types.CodeLens]:
         """What is written above training loops and modules."""
-        shown = self.shown.get(uri)
-        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
-        if shown is None or buffer is None or not self.settings.code_lens:
+        opened = self._open(uri)
+        if opened is None or not self.settings.code_lens:
             return []
-        findings = await shown.project.findings(shown.path)
+        project, buffer = opened
+        findings = await project.findings(buffer.path)
         lenses = []
-        for landmark in await shown.project.find(shown.path):
+        for landmark in await project.find(buffer.path):
             place = buffer.location(landmark.span)
             if place.uri == uri:
                 inside = [f for f in findings if landmark.span.line <= f.span.line <= landmark.span.end_line]
-                title = hover.count(landmark.title, inside, self.verdicts, shown.project)
+                title = hover.count(landmark.title, inside, self.verdicts, project)
                 start = place.range.start
                 lenses.append(types.CodeLens(types.Range(start, start), types.Command(title, "")))
         return lenses
@@ -525,7 +525,7 @@ class Server(LanguageServer):
     async def explain(self, name: str) -> str:
         """Show a rule's page, by its name or code; its Markdown."""
         try:
-            page = Catalog(tuple(rule.page for rule in rules())).page(name)
+            page = catalog().page(name)
         except Unknown as error:
             self.warn(str(error))
             return ""
@@ -566,12 +566,12 @@ class Server(LanguageServer):
 
     async def fix_all(self, uri: str) -> bool:
         """Have the client make all safe fixes of a document; whether there were any."""
-        shown = self.shown.get(uri)
-        buffer = shown.project.buffers.get(shown.path) if shown is not None else None
-        if shown is None or buffer is None:
+        opened = self._open(uri)
+        if opened is None:
             return False
-        await shown.project.findings(shown.path)
-        edit = actions.fix_all(shown.project, buffer)
+        project, buffer = opened
+        await project.known(buffer.path)
+        edit = actions.fix_all(project, buffer)
         if edit is not None:
             await self.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, "Fix all (gradlint)"))
         return edit is not None

@@ -62,7 +62,6 @@ class Project:
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
         self._paths: set[str] = set()
-        self._imports: Imports | None = None
         self._taught = 0, 0
         """The number of the process that knows the files, and of the configuration that says which."""
         self._untold: set[str] = set()
@@ -97,9 +96,7 @@ class Project:
         new = path not in self._paths
         self.buffers[path] = buffer
         self._untold.add(path)
-        if new:
-            self._paths.add(path)
-            self._imports = None
+        self._paths.add(path)
         self._changed(path, moved=new)
 
     def close(self, path: str) -> None:
@@ -142,11 +139,15 @@ class Project:
 
     async def findings(self, path: str) -> list[Finding]:
         """What is told of the open file at `path`, when that is known."""
+        await self.known(path)
+        return self.told(path)
+
+    async def known(self, path: str) -> None:
+        """Wait until it is known what is told of the open file at `path`."""
         with self._asked():
             await self._settle(path, path)
             for importer in self._showing(path):
                 await self._settle(importer, path)
-        return self.told(path)
 
     def told(self, path: str) -> list[Finding]:
         """What is told of the file at `path` by what is known now."""
@@ -312,7 +313,7 @@ class Project:
 
     def _misled(self) -> Iterable[str]:
         """The files whose imports mean other files than they did."""
-        imports = self._imports = Imports(self._paths)
+        imports = Imports(self._paths)
         misled = {
             importer
             for importer, asked in self._meant.items()

@@ -33,6 +33,5 @@ class Verdicts:
 def _key(project: Project, finding: Finding) -> tuple[str, str, str]:
     """The finding by its rule, its path and the text of its line, wherever that stands now."""
     source = project.source(finding.span.path)
-    lines = source.text.split("\n") if source is not None else []
-    line = lines[finding.span.line - 1].strip() if 0 < finding.span.line <= len(lines) else ""
-    return finding.name, finding.span.path, line
+    line = source.line(finding.span.line) if source is not None else ""
+    return finding.name, finding.span.path, line.strip()

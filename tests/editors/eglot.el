@@ -4,19 +4,7 @@
 ;; what must be shown.  An error ends a batch Emacs with an exit code that is not 0.
 
 (require 'eglot)
-(require 'cl-lib)
-
-(defun check-wanted ()
-  "What the marks ask for: names, and where the text of each begins and ends."
-  (save-excursion
-    (goto-char (point-min))
-    (cl-loop while (re-search-forward "# want \\([[:alnum:]-]+\\) at \\(.*\\)$" nil t)
-             for name = (match-string-no-properties 1)
-             for text = (match-string-no-properties 2)
-             collect (save-excursion
-                       (beginning-of-line)
-                       (search-forward text)
-                       (list name (match-beginning 0) (match-end 0))))))
+(load (expand-file-name "marks" (file-name-directory load-file-name)) nil t)
 
 (defun check-shown ()
   "What Flymake shows, in the same form."
@@ -36,12 +24,6 @@ Idle timers, which send edits and show diagnostics, do not fire in a batch Emacs
       (flymake-start)))
   (unless (equal (check-shown) (check-wanted))
     (error "%s: want %S, got %S" what (check-wanted) (check-shown))))
-
-(defun check-replace (old new)
-  "Replace the one OLD by NEW."
-  (goto-char (point-min))
-  (search-forward old)
-  (replace-match new t t))
 
 (find-file (getenv "GRADLINT_TEST_FILE"))
 ;; `eglot-ensure' waits for the end of the command, and there is none.

@@ -5,19 +5,7 @@
 
 (require 'lsp-mode)
 (require 'lsp-diagnostics)
-(require 'cl-lib)
-
-(defun check-wanted ()
-  "What the marks ask for: names, the line from 0, and the columns of the text of each."
-  (save-excursion
-    (goto-char (point-min))
-    (cl-loop while (re-search-forward "# want \\([[:alnum:]-]+\\) at \\(.*\\)$" nil t)
-             for name = (match-string-no-properties 1)
-             for text = (match-string-no-properties 2)
-             collect (save-excursion
-                       (beginning-of-line)
-                       (search-forward text)
-                       (list name (match-beginning 0) (match-end 0))))))
+(load (expand-file-name "marks" (file-name-directory load-file-name)) nil t)
 
 (defun check-diagnostics ()
   "The diagnostics of the buffer."
@@ -43,12 +31,6 @@
       (accept-process-output nil 0.1)))
   (unless (equal (check-shown) (check-wanted))
     (error "%s: want %S, got %S" what (check-wanted) (check-shown))))
-
-(defun check-replace (old new)
-  "Replace the one OLD by NEW."
-  (goto-char (point-min))
-  (search-forward old)
-  (replace-match new t t))
 
 (setq lsp-auto-guess-root t
       lsp-restart 'ignore
